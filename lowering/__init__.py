@@ -1,0 +1,1 @@
+"""ATen graphs into StableHLO: one registry of rules, one walk."""

@@ -1,0 +1,146 @@
+"""One walk over an FX graph: each node to StableHLO by its rule, with the user's line as location."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from tpu_compile import errors
+from tpu_compile.lowering import builder, registry, scalars
+from tpu_compile.lowering.context import LoweringContext, types_of
+from tpu_compile.lowering.mlir import Value, ir
+from tpu_compile.lowering.types import TensorType, type_of
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of the options reaches the rules.
+
+    Attributes:
+        target: "cpu" or "tpu".
+        matmul_precision: "DEFAULT", "HIGH" or "HIGHEST".
+    """
+
+    target: str = "cpu"
+    matmul_precision: str = "HIGHEST"
+
+
+def lower_graph(
+    gm: fx.GraphModule, jax_ctx: Any, inputs: Sequence[Value], settings: Settings
+) -> list[Value]:
+    """Emits a graph's ops at the current insertion point.
+
+    Args:
+        gm: a functional ATen graph with concrete shapes in every ``meta["val"]``.
+        jax_ctx: JAX's lowering context of the primitive that holds the graph.
+        inputs: one value per placeholder that is not a known integer.
+        settings: target and precision.
+
+    Returns:
+        One value per tensor (or runtime scalar) among the graph's outputs; other outputs are
+        left out.
+
+    Raises:
+        MissingLowering: for an op without a rule.
+        UnsupportedCase: where a rule declines.
+        RuleMismatch: where a rule's result is not what torch's meta function promises.
+    """
+    env: dict[fx.Node, Any] = {}
+    feed = iter(inputs)
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            val = node.meta["val"]
+            env[node] = int(val) if is_static_int(val) else next(feed)
+        elif node.op == "get_attr":
+            env[node] = _attribute(gm, node)
+        elif node.op == "call_function":
+            with location(node):
+                env[node] = _call(node, env, jax_ctx, settings)
+        elif node.op == "output":
+            return [
+                _as_value(env[n]) for n in pytree.tree_leaves(node.args) if isinstance(n, fx.Node)
+            ]
+    raise AssertionError("a graph without an output node")
+
+
+def is_static_int(val: Any) -> bool:
+    """Whether a placeholder is an integer known when lowering (not a tensor or runtime scalar)."""
+    return isinstance(val, int) and not isinstance(val, bool)
+
+
+def location(node: fx.Node) -> ir.Location:
+    """``loc("op"("file.py":line))`` of the user's innermost frame."""
+    name = str(node.target).removeprefix("aten.")
+    trace = node.meta.get("stack_trace") or ""
+    frames = _FRAME.findall(trace)
+    if not frames:
+        return ir.Location.name(name)
+    file, line = frames[-1]
+    return ir.Location.name(name, ir.Location.file(file, int(line), 0))
+
+
+def _attribute(gm: fx.GraphModule, node: fx.Node) -> Any:
+    value = functools.reduce(getattr, str(node.target).split("."), gm)
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().resolve_conj().resolve_neg()
+        dtype = value.dtype
+        if dtype.is_floating_point and dtype.itemsize < 4:
+            value = value.float()
+        return builder.array_constant(value.contiguous().numpy(), dtype)
+    return value
+
+
+def _call(node: fx.Node, env: dict[fx.Node, Any], jax_ctx: Any, settings: Settings) -> Any:
+    args = fx.map_arg(node.args, env.__getitem__)
+    kwargs = fx.map_arg(node.kwargs, env.__getitem__)
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    if scalars.is_scalar_op(node.target):
+        return scalars.lower(node, args)
+    rule = registry.find(node.target)
+    if rule is None:
+        raise errors.MissingLowering(op=node.target, node=node)
+    ctx = LoweringContext(node, jax_ctx, settings.target, settings.matmul_precision)
+    try:
+        out = rule(ctx, *args, **_renamed(kwargs))
+    except errors.TpuCompileError as err:
+        err.blame(node)
+        raise
+    except Exception as err:
+        err.add_note(f"while lowering: {node.format_node()}")
+        if frame := errors.user_frame(node):
+            err.add_note(f"from your code:\n{frame}")
+        raise
+    _check(node, out)
+    return out
+
+
+def _renamed(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {"x" if k == "self" else k: v for k, v in kwargs.items()}
+
+
+def _check(node: fx.Node, out: Any) -> None:
+    expected = types_of(node.meta["val"])
+    got: tuple[TensorType, ...] = tuple(
+        type_of(v) for v in pytree.tree_leaves(out) if isinstance(v, ir.Value)
+    )
+    if got != expected:
+        show = lambda ts: ", ".join(map(str, ts)) or "nothing"  # noqa: E731
+        raise errors.RuleMismatch(op=node.target, got=show(got), expected=show(expected), node=node)
+
+
+def _as_value(v: Any) -> Value:
+    if isinstance(v, ir.Value):
+        return v
+    (kind,) = types_of(v)
+    return builder.constant(v, kind.dtype)

@@ -1,0 +1,190 @@
+"""Every error and warning a user of the package can see, one class per mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+
+class TpuCompileError(Exception):
+    """Base of all errors: a class-level text filled with the fields it is raised with.
+
+    Args:
+        node: the FX node at fault; adds the node and the user's own line as notes.
+        fields: what the text's placeholders name; kept as ``self.fields``.
+    """
+
+    text = "tpu_compile failed."
+
+    def __init__(self, *, node: fx.Node | None = None, **fields: Any) -> None:
+        self.fields = fields
+        super().__init__(self.text.format(**fields))
+        if node is not None:
+            self.blame(node)
+
+    def blame(self, node: fx.Node) -> None:
+        """Adds the node and the user's line to the error, once."""
+        if getattr(self, "node", None) is not None:
+            return
+        self.node = node
+        self.add_note(f"while lowering: {node.format_node()}")
+        if trace := user_frame(node):
+            self.add_note(f"from your code:\n{trace}")
+
+    def __str__(self) -> str:
+        # Dynamo quotes str(error) and drops notes, and the user's line is the point of them.
+        return "\n".join([super().__str__(), *getattr(self, "__notes__", [])])
+
+
+def user_frame(node: fx.Node) -> str | None:
+    """The innermost frame of a node's recorded stack, as in a traceback, or None."""
+    trace = (node.meta.get("stack_trace") or node.stack_trace or "").rstrip()
+    if not trace:
+        return None
+    start = trace.rfind("  File ")
+    return trace[start:] if start >= 0 else trace
+
+
+# ---------------------------------------------------------------- what a user asked for
+
+
+class InvalidOption(TpuCompileError, ValueError):
+    """An option's name or value is not one of those there are."""
+
+    text = "invalid option {name}={value!r}. {valid}"
+
+
+class UnsupportedMode(TpuCompileError, ValueError):
+    """``torch.compile(mode=...)`` names a mode that this backend has nothing for."""
+
+    text = "mode={mode!r} is not supported by backend='tpu': {why} Use one of: {valid}."
+
+
+class UnsupportedVersion(TpuCompileError, ImportError):
+    """An installed package is older or newer than what was tested."""
+
+    text = (
+        "{package} {found} is not supported (supported: {supported}). "
+        "Install a supported one: pip install '{package}{supported}'."
+    )
+
+
+class TargetUnavailable(TpuCompileError, RuntimeError):
+    """The target that was asked for is not there."""
+
+    text = "target {target!r} is not available: {why}"
+
+
+# ---------------------------------------------------------------- lowering
+
+
+class MissingLowering(TpuCompileError, NotImplementedError):
+    """An op of the graph has no rule."""
+
+    text = (
+        "no TPU lowering for {op}. Add one in lowering/ops/ (docs/adding_a_rule.md), add the op to "
+        "lowering/decompositions.py, or run it eagerly with options={{'fallback': 'warn'}}."
+    )
+
+
+class UnsupportedCase(TpuCompileError, NotImplementedError):
+    """A rule exists, and declines these arguments."""
+
+    text = "{op} can't be lowered here: {why}"
+
+
+class UnsupportedDtype(TpuCompileError, TypeError):
+    """A dtype that XLA has no equal of."""
+
+    text = "dtype {dtype} has no XLA type. Convert the tensor first, e.g. to {instead}."
+
+
+class RuleMismatch(TpuCompileError, AssertionError):
+    """A rule returned another type than torch's meta function promised: a bug in the rule."""
+
+    text = (
+        "the rule for {op} returned {got} where torch promises {expected}. This is a bug in the "
+        "rule: please report it with the repro script."
+    )
+
+
+class InvalidRule(TpuCompileError, TypeError):
+    """A rule registered twice, or with parameters that aren't its op's."""
+
+    text = "rule {rule} for {op}: {why}"
+
+
+# ---------------------------------------------------------------- passes
+
+
+class InvalidPass(TpuCompileError, ValueError):
+    """A pass in an order it can't have, or placed after one there is not."""
+
+    text = "pass {name!r}: {why}"
+
+
+class BrokenGraph(TpuCompileError, RuntimeError):
+    """A pass left an invalid graph behind."""
+
+    text = "pass {name!r} left an invalid graph: {why}. The graph before it was valid."
+
+
+class PassFailed(TpuCompileError, RuntimeError):
+    """A pass raised."""
+
+    text = "pass {name!r} raised {error}."
+
+
+# ---------------------------------------------------------------- compile and run
+
+
+class CompileFailed(TpuCompileError, RuntimeError):
+    """XLA refused or failed to compile a lowered graph."""
+
+    text = "XLA failed to compile the graph for target {target!r}: {why}"
+
+
+class OutOfMemory(TpuCompileError, RuntimeError):
+    """A compiled program ran out of memory."""
+
+    text = (
+        "out of memory running a compiled graph ({arguments} of arguments, {outputs} of outputs, "
+        "{temporaries} of temporaries): {why}. Reduce the batch, use activation checkpointing, or a "
+        "smaller dtype."
+    )
+
+
+class ExecutionFailed(TpuCompileError, RuntimeError):
+    """A compiled program failed while running."""
+
+    text = "a compiled graph failed: {why}"
+
+
+class Recompiled(TpuCompileError, RuntimeError):
+    """A compile happened though ``on_recompile='error'`` forbids it."""
+
+    text = (
+        "recompile forbidden by options={{'on_recompile': 'error'}}: {reason}. "
+        "tpu_compile.recompiles() lists every compile so far; mark a changing size with "
+        "torch._dynamo.mark_dynamic, or allow it with on_recompile='ignore'."
+    )
+
+
+# ---------------------------------------------------------------- warnings
+
+
+class TpuCompileWarning(UserWarning):
+    """Base of all warnings."""
+
+
+class FallbackWarning(TpuCompileWarning):
+    """An op runs eagerly on the CPU: counted, and warned of once per op and line."""
+
+
+class CacheWarning(TpuCompileWarning):
+    """A cache could not be read or written; compiling goes on without it."""
+
+
+class RecompileWarning(TpuCompileWarning):
+    """A compile after the first, with ``on_recompile='warn'``."""

@@ -1,0 +1,110 @@
+"""What a user can ask of the backend: one frozen dataclass, read from a dict in one function."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tpu_compile.errors import InvalidOption
+
+Target = Literal["auto", "cpu", "tpu"]
+Fallback = Literal["warn", "error"]
+OnRecompile = Literal["ignore", "warn", "error"]
+MatmulPrecision = Literal["auto", "highest", "high", "medium"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``torch.compile(..., backend="tpu", options={...})``.
+
+    Attributes:
+        target: what to compile for. "auto" is the attached TPU, or else the CPU.
+        fallback: what happens with an op that has no rule: run it eagerly and "warn" once, or "error".
+        on_recompile: what a compile of the same code after its first does. "error" forbids it.
+        matmul_precision: of float32 matmuls. "auto" follows ``torch.get_float32_matmul_precision``;
+            on the CPU a float32 matmul is always computed in full float32.
+        dump_dir: a folder for the text of each compile step; None for no dumps. Default from the
+            environment's TPU_COMPILE_DUMP.
+        passes_after: passes of a plug-in, by the name of the pass they follow.
+        compiler_options: passed on to XLA as they are.
+        cache: keep compiled programs on disk, for other processes.
+    """
+
+    target: Target = "auto"
+    fallback: Fallback = "warn"
+    on_recompile: OnRecompile = "ignore"
+    matmul_precision: MatmulPrecision = "auto"
+    dump_dir: Path | None = None
+    passes_after: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    compiler_options: Mapping[str, Any] = field(default_factory=dict)
+    cache: bool = True
+
+    @property
+    def cache_key(self) -> str:
+        """What of the options changes the compiled program, as text."""
+        passes = {k: [p.name for p in v] for k, v in sorted(self.passes_after.items())}
+        flags = sorted((k, repr(v)) for k, v in self.compiler_options.items())
+        return repr((self.target, self.fallback, self.matmul_precision, passes, flags))
+
+
+_NAMES = tuple(f.name for f in dataclasses.fields(Options))
+_HINTS = get_type_hints(Options)
+
+
+def read(given: Mapping[str, Any] | Options | None) -> Options:
+    """Checks a user's options and completes them with the defaults.
+
+    Args:
+        given: option names to values, or nothing.
+
+    Raises:
+        InvalidOption: for an unknown name or a value of the wrong type; lists what is valid.
+    """
+    if isinstance(given, Options):
+        return given
+    values: dict[str, Any] = {}
+    if dump := os.environ.get("TPU_COMPILE_DUMP"):
+        values["dump_dir"] = Path(dump)
+    for name, value in (given or {}).items():
+        if name not in _NAMES:
+            near = difflib.get_close_matches(str(name), _NAMES, 1)
+            hint = f"Did you mean {near[0]!r}? " if near else ""
+            valid = f"{hint}Valid options: {', '.join(_NAMES)}."
+            raise InvalidOption(name=name, value=value, valid=valid)
+        values[name] = _check(name, value)
+    return Options(**values)
+
+
+def _check(name: str, value: Any) -> Any:
+    hint = _HINTS[name]
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise InvalidOption(name=name, value=value, valid=f"Valid values: {get_args(hint)}.")
+    elif name == "dump_dir":
+        if value is not None and not isinstance(value, str | os.PathLike):
+            raise InvalidOption(name=name, value=value, valid="Valid values: a path, or None.")
+        return None if value is None else Path(value)
+    elif name == "cache":
+        if not isinstance(value, bool):
+            raise InvalidOption(name=name, value=value, valid="Valid values: True, False.")
+    elif not isinstance(value, Mapping):
+        raise InvalidOption(name=name, value=value, valid="Valid values: a dict.")
+    elif name == "passes_after":
+        return _passes(value)
+    return value
+
+
+def _passes(given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    for after, passes in given.items():
+        ok = isinstance(passes, list | tuple) and all(
+            hasattr(p, "name") and callable(getattr(p, "run", None)) for p in passes
+        )
+        if not ok:
+            valid = "Valid values: {name of a pass: [tpu_compile.passes.base.Pass, ...]}."
+            raise InvalidOption(name=f"passes_after[{after!r}]", value=passes, valid=valid)
+    return {after: tuple(passes) for after, passes in given.items()}
