@@ -6,7 +6,8 @@ import functools
 
 import jax
 import torch
-from jax._src.lib import _jax  # seen in jaxlib 0.10.2; the public from_dlpack costs 15x as much
+
+from tpu_compile.jax_internals import array_to_dlpack, dlpack_to_array
 
 ALIGNMENT = 64  # bytes; XLA:CPU copies what is aligned less
 
@@ -24,12 +25,12 @@ def to_jax(t: torch.Tensor) -> jax.Array:
     """
     if t.requires_grad:
         t = t.detach()
-    return _jax.dlpack_managed_tensor_to_buffer(torch._C._to_dlpack(t), cpu_device(), None)
+    return dlpack_to_array(torch._C._to_dlpack(t), cpu_device(), None)
 
 
 def to_torch(a: jax.Array) -> torch.Tensor:
     """A JAX array on the CPU as a tensor that shares its memory; waits until it is computed."""
-    return torch._C._from_dlpack(_jax.buffer_to_dlpack_managed_tensor(a))
+    return torch._C._from_dlpack(array_to_dlpack(a))
 
 
 def physical(t: torch.Tensor) -> torch.Tensor:

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-
 from tpu_compile.errors import CacheWarning
+
+_complained: set[Path] = set()
 
 
 def directory() -> Path:
@@ -22,24 +22,48 @@ def directory() -> Path:
 
 
 @contextlib.contextmanager
-def xla_cache() -> Iterator[None]:
-    """JAX's persistent compilation cache for the compile within, however short it is."""
-    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
-        yield  # the user's own setting, on or off
-        return
-    folder = directory() / "xla"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        warnings.warn(
-            f"the cache folder {folder} can't be written; compiled programs are not kept. Set "
-            "TPU_COMPILE_CACHE_DIR to a folder that can.",
-            CacheWarning,
-            stacklevel=2,
-        )
+def xla_cache(*, wanted: bool = True) -> Iterator[None]:
+    """A persistent cache for the compile within, however short it is.
+
+    A folder that the user set for JAX, or the user's switching the cache off, is left alone. A file
+    in it that can't be read counts as missing, with a warning, and is written anew.
+
+    Args:
+        wanted: False for a compile that neither reads nor writes the disk.
+    """
+    from tpu_compile import jax_internals
+
+    if wanted and jax_internals.user_cache_setting():
         yield
         return
-    yield
+    folder = directory() / "xla" if wanted else None
+    if folder is not None and not _usable(folder):
+        folder = None
+    with warnings.catch_warnings(record=True) as caught, jax_internals.compilation_cache(folder):
+        warnings.simplefilter("always")
+        yield
+    for w in caught:
+        if "persistent compilation cache" in str(w.message):
+            why = str(w.message).splitlines()[0]
+            text = f"a cached program in {folder} was ignored and compiled anew: {why}"
+            warnings.warn(text, CacheWarning, stacklevel=3)
+        else:
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return True
+        why = "it can't be written"
+    except OSError as err:
+        why = str(err)
+    if folder not in _complained:
+        _complained.add(folder)
+        text = (
+            f"compiled programs are not kept: {folder}: {why}. Set TPU_COMPILE_CACHE_DIR to a "
+            "folder that can be written."
+        )
+        warnings.warn(text, CacheWarning, stacklevel=4)
+    return False

@@ -34,7 +34,8 @@ class TpuCompileError(Exception):
 
     def __str__(self) -> str:
         # Dynamo quotes str(error) and drops notes, and the user's line is the point of them.
-        return "\n".join([super().__str__(), *getattr(self, "__notes__", [])])
+        notes = [n for n in getattr(self, "__notes__", []) if not n.startswith("-----")]
+        return "\n".join([super().__str__(), *notes])
 
 
 def user_frame(node: fx.Node) -> str | None:

@@ -110,6 +110,7 @@ class Executable:
     scalars: list[tuple[int, torch.dtype]]
     outputs: list[_Output]
     stablehlo: str = ""
+    single: bool = False
     times: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
@@ -148,6 +149,7 @@ def compile_graph(
     name: str = "graph",
     compiler_options: dict[str, Any] | None = None,
     keep_text: bool = False,
+    cache: bool = True,
 ) -> Executable:
     """Lowers a graph and compiles it by XLA.
 
@@ -157,6 +159,7 @@ def compile_graph(
         name: shown in profiles and XLA's dumps.
         compiler_options: passed on to XLA.
         keep_text: whether to keep the StableHLO text, locations included.
+        cache: whether the program may come from, and go to, the cache on disk.
 
     Raises:
         MissingLowering, UnsupportedCase, UnsupportedDtype: from lowering.
@@ -164,7 +167,7 @@ def compile_graph(
     """
     plan = _Plan(gm)
     if not plan.results:
-        return Executable(None, [], [], plan.outputs)
+        return Executable(None, [], [], plan.outputs, single=plan.single)
     start = time.perf_counter()
     with jax.enable_x64(True), primitive.registered(gm, settings) as token:
         fn = plan.function(token)
@@ -173,7 +176,7 @@ def compile_graph(
         text = lowered.as_text(debug_info=True) if keep_text else ""
         middle = time.perf_counter()
         try:
-            with caches.xla_cache():
+            with caches.xla_cache(wanted=cache):
                 compiled = lowered.compile(compiler_options=compiler_options or None)
         except jax.errors.JaxRuntimeError as err:
             raise errors.CompileFailed(target=settings.target, why=str(err)) from err
@@ -181,7 +184,7 @@ def compile_graph(
     compile_log.add_stage("lowering", middle - start)
     compile_log.add_stage("xla", end - middle)
     times = {"lowering": middle - start, "xla": end - middle}
-    return Executable(compiled, plan.slots, plan.scalars, plan.outputs, text, times)
+    return Executable(compiled, plan.slots, plan.scalars, plan.outputs, text, plan.single, times)
 
 
 class _Plan:
@@ -197,6 +200,8 @@ class _Plan:
         self._index: dict[fx.Node, int] = {}
         self._plan_arguments(gm)
         self._plan_outputs(gm)
+        # split_module returns a lone output bare
+        self.single = isinstance(gm.graph.output_node().args[0], fx.Node)
 
     def _plan_arguments(self, gm: fx.GraphModule) -> None:
         scalars: list[tuple[int, TensorType]] = []
@@ -249,7 +254,7 @@ class _Plan:
     def _host_view(self, node: fx.Node) -> Callable[..., Any] | None:
         chain: list[fx.Node] = []
         while node.op == "call_function" and node.target in VIEWS:
-            rest = [a for a in pytree.tree_leaves((node.args[1:], node.kwargs))]
+            rest = pytree.tree_leaves((node.args[1:], node.kwargs))
             if any(isinstance(a, fx.Node) for a in rest):
                 return None
             chain.insert(0, node)

@@ -1,0 +1,148 @@
+"""The Dynamo backend ``"tpu"``: a captured graph through AOTAutograd to compiled programs."""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+
+from tpu_compile import compile_log, options, partition, torch_internals, versions
+from tpu_compile.errors import FallbackWarning, TargetUnavailable, UnsupportedCase, UnsupportedMode
+from tpu_compile.lowering import decompositions
+from tpu_compile.lowering.interpreter import Settings
+from tpu_compile.options import Options
+from tpu_compile.passes.functional_random import functional_random
+from tpu_compile.program import Program
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
+
+
+def tpu(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | Options | None = None,
+) -> Callable[..., Any]:
+    """Compiles a Dynamo graph for a TPU, or for the CPU where none is attached.
+
+    This is what ``torch.compile(model, backend="tpu")`` calls.
+
+    Args:
+        gm: the captured graph, torch ops, with parameters and buffers as inputs.
+        example_inputs: its inputs, fake or real.
+        mode: as in ``torch.compile``. One compiled call is one launch here already, so
+            "reduce-overhead" and the "max-autotune" modes add nothing to "default".
+        options: see :class:`tpu_compile.options.Options`.
+
+    Returns:
+        A function of the same inputs, differentiable where they require grad.
+
+    Raises:
+        InvalidOption, UnsupportedMode, UnsupportedVersion, TargetUnavailable: for a wrong request.
+        MissingLowering, UnsupportedCase: with ``fallback="error"``, for an op that has no rule.
+        Recompiled: with ``on_recompile="error"``.
+    """
+    start = time.perf_counter()
+    versions.check()
+    opts = read_options(options)
+    if mode is not None and mode not in MODES:
+        raise UnsupportedMode(mode=mode, why="torch.compile has no such mode.", valid=MODES)
+    settings = settings_for(opts)
+    compile_log.frame(opts.on_recompile)
+    _report_graph_break(gm, opts)
+
+    def compiler(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Program]:
+        def compile_one(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Program:
+            if kind == "inference":
+                functional_random.run(graph)
+            return Program(graph, opts, settings, kind)
+
+        return compile_one
+
+    before = sum(compile_log.stage_times().values())
+    compiled = aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        partition_fn=_partition,
+        decompositions=decompositions.table(),
+    )(gm, example_inputs)
+    inner = sum(compile_log.stage_times().values()) - before
+    compile_log.add_stage("aot", time.perf_counter() - start - inner)
+    return compiled
+
+
+read_options = options.read
+
+
+def settings_for(opts: Options) -> Settings:
+    """Target and matmul precision for a user's options.
+
+    Raises:
+        TargetUnavailable: when a TPU is asked for and none is attached.
+    """
+    target = opts.target
+    attached = _tpu_attached() if target != "cpu" else False
+    if target == "tpu" and not attached:
+        why = "JAX sees no TPU on this machine. Use target='auto' or 'cpu' to run on the CPU."
+        raise TargetUnavailable(target=target, why=why)
+    asked = opts.matmul_precision
+    if asked == "auto":
+        asked = torch.get_float32_matmul_precision()
+    on_tpu = attached and target != "cpu"
+    return Settings("tpu" if on_tpu else "cpu", _PRECISION[asked] if on_tpu else "HIGHEST")
+
+
+@functools.cache
+def _tpu_attached() -> bool:
+    try:
+        return jax.default_backend() == "tpu"
+    except RuntimeError:
+        return False
+
+
+def _partition(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
+    if functional_random.run(joint):
+        joint.recompile()
+    return min_cut_rematerialization_partition(joint, inputs, **kwargs)
+
+
+_DATA_DEPENDENT = ("data-dependent", "data dependent", "dynamic shape operator", "Tensor.item")
+_broken: set[str] = set()
+
+
+def _report_graph_break(gm: fx.GraphModule, opts: Options) -> None:
+    """Says so where Dynamo left an op out of the graph because its result depends on data."""
+    found = torch_internals.graph_break(gm)
+    if found is None:
+        return
+    reason, where = found
+    if not any(text.lower() in reason.lower() for text in _DATA_DEPENDENT):
+        return
+    why = f"Dynamo breaks the graph there ({reason.strip().splitlines()[0]})"
+    if opts.fallback == "error":
+        raise UnsupportedCase(op="a data-dependent op", why=f"{why}\nfrom your code:\n{where}")
+    if where not in _broken:
+        _broken.add(where)
+        text = f"a data-dependent op runs eagerly on the CPU: {why}\nfrom your code:\n{where}"
+        warnings.warn(text, FallbackWarning, stacklevel=2)
+
+
+def reset() -> None:
+    """Forgets what was warned of and logged; ``torch._dynamo.reset`` frees the programs."""
+    partition.reset()
+    compile_log.reset()
+    _broken.clear()
+
+
+tpu.reset = reset  # type: ignore[attr-defined]
