@@ -51,7 +51,7 @@ class LoweringContext:
 
     @property
     def math_type(self) -> torch.dtype:
-        """The dtype torch computes an elementwise op in: the promoted one, float32 for bf16, fp16."""
+        """The dtype torch computes elementwise in: the promoted one, float32 for bf16 and fp16."""
         return math_dtype(self.promoted)
 
     @property
@@ -65,6 +65,12 @@ class LoweringContext:
         return elementwise_dtypes(
             *(a for a in args if isinstance(a, kinds)), type_promotion_kind=kind
         )[1]
+
+    def layout(self, i: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Size, stride and storage offset that torch has for positional argument ``i``."""
+        val = self.node.args[i].meta["val"]  # type: ignore[union-attr]
+        size, stride = (tuple(int(n) for n in ns) for ns in (val.shape, val.stride()))
+        return size, stride, int(val.storage_offset())
 
     def operands(self, *values: Value | complex, dtype: torch.dtype | None = None) -> list[Value]:
         """Converts values to one dtype (default: ``math_type``) and broadcasts them to ``out``."""

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
+
 from tpu_compile.executable import Executable, compile_graph
 from tpu_compile.lowering import decompositions
 from tpu_compile.lowering.interpreter import Settings
@@ -15,7 +17,7 @@ from tpu_compile.lowering.interpreter import Settings
 
 def capture(fn: Callable[..., Any], args: Sequence[Any]) -> torch.fx.GraphModule:
     """The functional, decomposed ATen graph of ``fn`` on tensors like ``args``."""
-    wrapped = torch.func.functionalize(fn, remove="mutations_and_views")
+    wrapped = torch.func.functionalize(fn, remove="mutations")
     return make_fx(wrapped, decomposition_table=decompositions.table(), tracing_mode="fake")(*args)
 
 
@@ -41,3 +43,31 @@ def compare(
     assert len(actual) == len(expected)
     for a, e in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, e, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def run_with_gradients(
+    fn: Callable[..., Any], args: Sequence[torch.Tensor]
+) -> tuple[list[Any], list[Any]]:
+    """Results of ``fn`` and gradients of the arguments that want one: by eager, and lowered.
+
+    The lowered graph is AOTAutograd's joint graph. Gradients of arguments that want none are None.
+    """
+    flat = [out for out in fn(*args) if out is not None]
+    wanted = [t for t in args if t.requires_grad]
+    smooth = [out for out in flat if out.requires_grad]
+    torch.manual_seed(1)
+    tangents = [torch.randn_like(out) for out in smooth]
+    grads = torch.autograd.grad(smooth, wanted, tangents, allow_unused=True) if smooth else []
+    if not smooth:
+        return flat, run_lowered(fn, [t.detach() for t in args])
+    gm = aot_export_joint_simple(
+        lambda *xs: tuple(fn(*xs)),
+        list(args),
+        trace_joint=True,
+        num_params_buffers=0,
+        decompositions=decompositions.table(),
+    )
+    actual = compile_graph(gm, Settings())([*(t.detach() for t in args), *tangents])
+    order = iter(grads)
+    every = [next(order) if t.requires_grad else None for t in args]
+    return [t.detach() for t in flat] + every, actual
