@@ -13,20 +13,17 @@ from tpu_compile.lowering import registry
 
 aten = torch.ops.aten
 
-# Left whole although torch could take them apart: the functional random passes replace them.
-RANDOM = (
-    aten.native_dropout.default,
-    aten.rrelu_with_noise.default,
-    aten.rrelu_with_noise_functional.default,
-)
-
 # Decompositions of our own, by overload, where torch has none or one that is wrong or slow.
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {}
 
 
 @functools.cache
-def table() -> dict[Any, Callable[..., Any]]:
-    """The decompositions to trace with, by overload."""
+def table(keep: frozenset[Any] = frozenset()) -> dict[Any, Callable[..., Any]]:
+    """The decompositions to trace with, by overload.
+
+    Args:
+        keep: overloads to leave whole although they have no rule, for a pass that rewrites them.
+    """
     merged = {**decomposition_table, **_core_aten_decompositions_post_autograd(), **DECOMPOSITIONS}
-    kept = {*registry.rules(), *RANDOM} - set(DECOMPOSITIONS)
-    return {op: fn for op, fn in merged.items() if op not in kept}
+    whole = {*registry.rules(), *keep} - set(DECOMPOSITIONS)
+    return {op: fn for op, fn in merged.items() if op not in whole}

@@ -1,4 +1,4 @@
-"""One walk over an FX graph: each node to StableHLO by its rule, with the user's line as location."""
+"""One walk over an FX graph: each node to StableHLO by its rule, located at the user's line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ class Settings:
 
 
 def lower_graph(
-    gm: fx.GraphModule, jax_ctx: Any, inputs: Sequence[Value], settings: Settings
+    gm: fx.GraphModule,
+    jax_ctx: Any,
+    inputs: Sequence[Value],
+    settings: Settings,
+    results: Sequence[fx.Node] | None = None,
 ) -> list[Value]:
     """Emits a graph's ops at the current insertion point.
 
@@ -45,10 +49,10 @@ def lower_graph(
         jax_ctx: JAX's lowering context of the primitive that holds the graph.
         inputs: one value per placeholder that is not a known integer.
         settings: target and precision.
+        results: the nodes whose values to return; default the graph's outputs.
 
     Returns:
-        One value per tensor (or runtime scalar) among the graph's outputs; other outputs are
-        left out.
+        One value per node of ``results``.
 
     Raises:
         MissingLowering: for an op without a rule.
@@ -66,11 +70,13 @@ def lower_graph(
         elif node.op == "call_function":
             with location(node):
                 env[node] = _call(node, env, jax_ctx, settings)
-        elif node.op == "output":
-            return [
-                _as_value(env[n]) for n in pytree.tree_leaves(node.args) if isinstance(n, fx.Node)
-            ]
-    raise AssertionError("a graph without an output node")
+    return [_as_value(env[n]) for n in (outputs_of(gm) if results is None else results)]
+
+
+def outputs_of(gm: fx.GraphModule) -> list[fx.Node]:
+    """The nodes among a graph's outputs; constants and None are left out."""
+    leaves = pytree.tree_leaves(gm.graph.output_node().args)
+    return [n for n in leaves if isinstance(n, fx.Node)]
 
 
 def is_static_int(val: Any) -> bool:

@@ -9,22 +9,44 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir as jax_mlir
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from tpu_compile.lowering.context import types_of
-from tpu_compile.lowering.interpreter import Settings, lower_graph
+from tpu_compile.lowering.interpreter import Settings, lower_graph, outputs_of
 from tpu_compile.lowering.mlir import Value
 from tpu_compile.lowering.types import TensorType, numpy_dtype
 
+
+@dataclass(frozen=True)
+class Graph:
+    """What a token stands for.
+
+    Attributes:
+        gm: the graph.
+        settings: target and precision.
+        results: the nodes whose values the primitive returns; None for the graph's outputs.
+    """
+
+    gm: fx.GraphModule
+    settings: Settings
+    results: tuple[fx.Node, ...] | None = None
+
+    @property
+    def types(self) -> list[TensorType]:
+        """The types of the results."""
+        nodes = outputs_of(self.gm) if self.results is None else self.results
+        return [t for n in nodes for t in types_of(n.meta["val"])]
+
+
 # JAX keeps a primitive's parameters in its caches: a number there, and the graph here only while
 # it is being lowered.
-_graphs: dict[int, tuple[fx.GraphModule, Settings]] = {}
+_graphs: dict[int, Graph] = {}
 _tokens = itertools.count()
 
 graph_p = Primitive("tpu_graph")
@@ -32,20 +54,14 @@ graph_p.multiple_results = True
 
 
 @contextmanager
-def registered(gm: fx.GraphModule, settings: Settings) -> Iterator[int]:
+def registered(graph: Graph) -> Iterator[int]:
     """Makes a graph known under a token for as long as it is being lowered."""
     token = next(_tokens)
-    _graphs[token] = (gm, settings)
+    _graphs[token] = graph
     try:
         yield token
     finally:
         del _graphs[token]
-
-
-def output_types(gm: fx.GraphModule) -> list[TensorType]:
-    """The types of the values a lowered graph returns, in order."""
-    outputs = pytree.tree_leaves(gm.graph.output_node().args)
-    return [t for n in outputs if isinstance(n, fx.Node) for t in types_of(n.meta["val"])]
 
 
 def shape_dtype(t: TensorType) -> jax.ShapeDtypeStruct:
@@ -54,13 +70,12 @@ def shape_dtype(t: TensorType) -> jax.ShapeDtypeStruct:
 
 
 def _abstract(*_: Any, token: int) -> list[jax.core.ShapedArray]:
-    gm, _settings = _graphs[token]
-    return [jax.core.ShapedArray(t.shape, numpy_dtype(t.dtype)) for t in output_types(gm)]
+    return [jax.core.ShapedArray(t.shape, numpy_dtype(t.dtype)) for t in _graphs[token].types]
 
 
 def _lower(ctx: jax_mlir.LoweringRuleContext, *args: Value, token: int) -> list[Value]:
-    gm, settings = _graphs[token]
-    return lower_graph(gm, ctx, args, settings)
+    graph = _graphs[token]
+    return lower_graph(graph.gm, ctx, args, graph.settings, graph.results)
 
 
 graph_p.def_abstract_eval(_abstract)

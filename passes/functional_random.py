@@ -272,3 +272,6 @@ def _multinomial(
 
 
 functional_random = Pass("functional-random", _run)
+
+# The ops that this pass rewrites: they must reach it whole.
+RANDOM_OPS = frozenset(_RECIPES)

@@ -19,7 +19,7 @@ from tpu_compile.errors import FallbackWarning, TargetUnavailable, UnsupportedCa
 from tpu_compile.lowering import decompositions
 from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
-from tpu_compile.passes.functional_random import functional_random
+from tpu_compile.passes.functional_random import RANDOM_OPS, functional_random
 from tpu_compile.program import Program
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -58,7 +58,7 @@ def tpu(
     if mode is not None and mode not in MODES:
         raise UnsupportedMode(mode=mode, why="torch.compile has no such mode.", valid=MODES)
     settings = settings_for(opts)
-    compile_log.frame(opts.on_recompile)
+    compile_log.frame(gm, opts.on_recompile)
     _report_graph_break(gm, opts)
 
     def compiler(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Program]:
@@ -75,7 +75,7 @@ def tpu(
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         partition_fn=_partition,
-        decompositions=decompositions.table(),
+        decompositions=decompositions.table(RANDOM_OPS),
     )(gm, example_inputs)
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 
 from tpu_compile import torch_internals
 from tpu_compile.errors import Recompiled, RecompileWarning
@@ -64,15 +65,10 @@ def reset() -> None:
         _compiles.clear()
 
 
-def current_origin() -> str:
-    """``file:line in function`` of the code Dynamo is compiling, or ""."""
-    return torch_internals.compiling_where()
-
-
-def frame(policy: str) -> None:
+def frame(gm: fx.GraphModule, policy: str) -> None:
     """Records a compile by Dynamo, and warns of it or forbids it where it is not the first."""
     reason = torch_internals.recompile_reason()
-    where = current_origin()
+    where = torch_internals.where(gm)
     _record(Compile(where, reason or "first compile", "frame", reason is not None), policy)
 
 

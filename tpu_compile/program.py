@@ -11,7 +11,16 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from tpu_compile import compile_log, dump, errors, partition, random_ops, repro, specialize
+from tpu_compile import (
+    compile_log,
+    dump,
+    errors,
+    partition,
+    random_ops,
+    repro,
+    specialize,
+    torch_internals,
+)
 from tpu_compile.executable import Executable, compile_graph
 from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
@@ -28,9 +37,8 @@ class Program:
     each combination of sizes, strides and integers.
     """
 
-    _boxed_call = True
-
     def __init__(self, gm: fx.GraphModule, options: Options, settings: Settings, kind: str) -> None:
+        self._boxed_call = True  # AOTAutograd looks for it in the instance's own attributes
         self.options, self.settings, self.kind = options, settings, kind
         self.dump = dump.Dump(options.dump_dir, kind)
         self.dump.graph("captured", gm)
@@ -39,7 +47,7 @@ class Program:
         pipeline.run(gm, pipeline.compose(options.passes_after), self.dump.observe)
         compile_log.add_stage("passes", time.perf_counter() - start)
         self.gm = gm
-        self.origin = compile_log.current_origin()
+        self.origin = torch_internals.where(gm)
         self._by_shape: dict[Any, Callable[[list[Any]], list[Any]]] = {}
         self._static: Callable[[list[Any]], list[Any]] | None = None
         if specialize.is_symbolic(gm):
@@ -75,7 +83,7 @@ class Program:
         return run
 
     def _compile(self, gm: fx.GraphModule) -> Callable[[list[Any]], list[Any]]:
-        with repro.on_failure(gm, self.options, self.kind):
+        with torch_internals.without_modes(), repro.on_failure(gm, self.options, self.kind):
             return self._stages(gm)
 
     def _stages(self, gm: fx.GraphModule) -> Callable[[list[Any]], list[Any]]:
@@ -136,7 +144,7 @@ class _Stage(torch.nn.Module):
 
     def forward(self, *args: Any) -> Any:
         out = self.exe(args)
-        return out[0] if self.exe.single else tuple(out)
+        return out[0] if self.exe.results.single else tuple(out)
 
 
 def _run_parts(parts: fx.GraphModule, args: list[Any]) -> list[Any]:

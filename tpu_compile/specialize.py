@@ -182,7 +182,7 @@ def _concrete(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:
 def _number(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:
     if not isinstance(v, Symbolic):
         return v
-    value = v.node.expr.xreplace(bound)
+    value = sympy.sympify(v.node.expr.xreplace(bound))
     if value.free_symbols:
         return v  # depends on a runtime scalar
     if isinstance(v, torch.SymInt):

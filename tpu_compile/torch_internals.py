@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 def recompile_reason() -> str | None:
@@ -23,14 +27,12 @@ def recompile_reason() -> str | None:
     return str(reason or "a guard failed")
 
 
-def compiling_where() -> str:
-    """``file:line in function`` of the frame Dynamo is compiling, or ""."""
-    metrics = torch._dynamo.utils.get_metrics_context()
-    found = metrics._metrics if metrics.in_progress() else {}
-    if "co_filename" not in found:
-        return ""
-    line, name = found.get("co_firstlineno", "?"), found.get("co_name", "?")
-    return f"{found['co_filename']}:{line} in {name}"
+def where(gm: fx.GraphModule) -> str:
+    """``file:line in function`` of the first of the user's lines in a graph, or ""."""
+    for node in gm.graph.nodes:
+        if found := _FRAME.findall(node.meta.get("stack_trace") or ""):
+            return "{}:{} in {}".format(*found[-1])
+    return ""
 
 
 def graph_break(gm: fx.GraphModule) -> tuple[str, str] | None:
@@ -46,3 +48,7 @@ def graph_break(gm: fx.GraphModule) -> tuple[str, str] | None:
         reason.reason,
         f'  File "{top.filename}", line {top.lineno}, in {top.name}\n    {top.line}',
     )
+
+
+# A context in which tensors are real although AOTAutograd compiles under its fake mode.
+without_modes = _disable_current_modes

@@ -28,7 +28,9 @@ def _bodies(ctx: LoweringContext, *graphs: fx.GraphModule) -> Iterator[list[Body
     """Subgraphs as JAX functions, for as long as they are being lowered."""
     settings = Settings(ctx.target, ctx.matmul_precision)
     with contextlib.ExitStack() as stack:
-        tokens = [stack.enter_context(primitive.registered(g, settings)) for g in graphs]
+        tokens = [
+            stack.enter_context(primitive.registered(primitive.Graph(g, settings))) for g in graphs
+        ]
         yield [
             lambda *xs, token=token: primitive.graph_p.bind(*xs, token=token) for token in tokens
         ]

@@ -107,14 +107,14 @@ def test_reset_frees_programs() -> None:
 
     torch._dynamo.reset()
     gc.collect()
-    before = sum(isinstance(o, Executable) for o in gc.get_objects())
+    before = sum(type(o) is Executable for o in gc.get_objects())
     f = compile_tpu(lambda x: x.sin() * 3)
     f(torch.ones(4))
-    assert sum(isinstance(o, Executable) for o in gc.get_objects()) == before + 1
+    assert sum(type(o) is Executable for o in gc.get_objects()) == before + 1
     torch._dynamo.reset()
     del f
     gc.collect()
-    assert sum(isinstance(o, Executable) for o in gc.get_objects()) == before
+    assert sum(type(o) is Executable for o in gc.get_objects()) == before
 
 
 def test_input_may_be_overwritten_right_after_the_call() -> None:

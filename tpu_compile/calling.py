@@ -1,0 +1,291 @@
+"""The calling convention of a compiled graph: torch arguments to program arguments, and back.
+
+The program sees C-contiguous arrays only. A dense argument in another order of dimensions (a
+transposed weight, channels_last) is handed over in the order of its memory and transposed inside the
+program; results go the other way. What is only a view in eager is made by torch, outside the program.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from tpu_compile import buffers
+from tpu_compile.lowering.context import types_of
+from tpu_compile.lowering.interpreter import is_static_int
+from tpu_compile.lowering.types import TensorType
+
+aten = torch.ops.aten
+
+# Ops that only look at memory. A graph output that is such a view of an argument, or of a result
+# that another output shares memory with, is made by torch on that: it costs nothing, is the alias
+# that it is in eager, and has the strides and offset that eager gives it.
+VIEWS = frozenset(
+    {
+        aten.alias.default,
+        aten.as_strided.default,
+        aten.detach.default,
+        aten.diagonal.default,
+        aten.expand.default,
+        aten.permute.default,
+        aten.select.int,
+        aten.slice.Tensor,
+        aten.split_with_sizes.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.t.default,
+        aten.transpose.int,
+        aten.unbind.int,
+        aten.unfold.default,
+        aten.unsqueeze.default,
+        aten.view.default,
+        aten.view.dtype,
+        aten.view_as_complex.default,
+        aten.view_as_real.default,
+        operator.getitem,
+    }
+)
+
+Order = tuple[int, ...]  # of dimensions in memory, outermost first
+Make = Callable[[Sequence[torch.Tensor], Sequence[Any]], Any]
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@dataclass
+class Slot:
+    """One tensor argument of a program: how a tensor becomes its JAX array.
+
+    A parameter or buffer is converted once and kept, as long as its array is a true alias of the
+    tensor's memory; ``.data`` updates then show in it with no further ado. The entry goes with the
+    tensor, so nothing outlives what the user freed.
+
+    Attributes:
+        index: among the graph's arguments.
+        order: of the tensor's dimensions in memory; None where it has gaps and is always copied.
+    """
+
+    index: int
+    order: Order | None
+    ref: weakref.ref[torch.Tensor] | None = None
+    pointer: int = 0
+    array: jax.Array | None = None
+
+    def __post_init__(self) -> None:
+        self.straight = self.order is not None and _is_straight(self.order)
+
+    def fetch(self, t: torch.Tensor) -> jax.Array:
+        """The JAX array of a tensor of the layout that the program was compiled for."""
+        if self.ref is not None and self.ref() is t and self.pointer == t.data_ptr():
+            return self.array  # type: ignore[return-value]
+        v = t.detach() if t.requires_grad else t
+        if self.order is not None and not self.straight:
+            v = v.permute(self.order)
+        if v.is_conj() or v.is_neg() or not v.is_contiguous():
+            v = buffers.physical(v)
+        array = buffers.to_jax(v)
+        if isinstance(t, torch.nn.Parameter | torch.nn.Buffer):
+            self._keep(t, array)
+        return array
+
+    def _keep(self, t: torch.Tensor, array: jax.Array) -> None:
+        self.array = self.ref = None
+        if buffers.shares_memory(array, t) and t.numel():
+            self.pointer, self.array = t.data_ptr(), array
+            self.ref = weakref.ref(t, self._drop)
+
+    def _drop(self, ref: Any) -> None:
+        if self.ref is ref:
+            self.array = self.ref = None
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """All arguments of a program, in the program's order: tensors, then runtime scalars.
+
+    Attributes:
+        slots: the tensors.
+        scalars: index among the graph's arguments, and dtype.
+        types: what the program takes, one for each.
+        inputs: for each of them, the order its dimensions come in.
+        positions: where each of the lowered graph's inputs is among them.
+    """
+
+    slots: list[Slot]
+    scalars: list[tuple[int, torch.dtype]]
+    types: list[TensorType]
+    inputs: list[Order]
+    positions: list[int]
+
+
+def plan_arguments(gm: fx.GraphModule) -> Arguments:
+    """Reads the arguments of a concrete graph off its placeholders."""
+    slots: list[Slot] = []
+    scalars: list[tuple[int, torch.dtype]] = []
+    types: list[TensorType] = []
+    inputs: list[Order] = []
+    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        val = node.meta["val"]
+        if is_static_int(val):
+            continue
+        (kind,) = types_of(val)
+        if not isinstance(val, torch.Tensor):
+            scalars.append((i, kind.dtype))
+            continue
+        order = buffers.dense_permutation(kind.shape, tuple(int(s) for s in val.stride()))
+        slots.append(Slot(i, order))
+        inputs.append(order or tuple(range(len(kind.shape))))
+        types.append(TensorType(tuple(kind.shape[d] for d in inputs[-1]), kind.dtype))
+    types += [TensorType((), dtype) for _, dtype in scalars]
+    inputs += [()] * len(scalars)
+    indices = [s.index for s in slots] + [i for i, _ in scalars]
+    positions = sorted(range(len(indices)), key=indices.__getitem__)
+    return Arguments(slots, scalars, types, inputs, positions)
+
+
+# ---------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a program returns, and how the graph's outputs are made of it.
+
+    Attributes:
+        nodes: the graph's nodes whose values the program returns.
+        orders: for each, the order of dimensions it is returned in.
+        outputs: for each output of the graph, a function of results and arguments.
+        single: whether the graph returns one value bare, not in a tuple.
+    """
+
+    nodes: list[fx.Node]
+    orders: list[Order]
+    outputs: list[Make]
+    single: bool
+
+
+def plan_results(gm: fx.GraphModule) -> Results:
+    """Decides for each output of a concrete graph where it comes from."""
+    output = gm.graph.output_node().args[0]
+    leaves = pytree.tree_leaves(output)
+    arguments = {n: i for i, n in enumerate(gm.graph.find_nodes(op="placeholder"))}
+    plan = Results([], [], [], isinstance(output, fx.Node))
+    chains = {n: _view_chain(n) for n in leaves if isinstance(n, fx.Node)}
+    uses = Counter(chain[0] for chain in chains.values())
+    for out in leaves:
+        if not isinstance(out, fx.Node):
+            plan.outputs.append(lambda _r, _a, out=out: out)
+        elif is_static_int(out.meta["val"]):
+            plan.outputs.append(lambda _r, _a, v=int(out.meta["val"]): v)
+        else:
+            plan.outputs.append(_make(plan, out, chains, uses, arguments))
+    return plan
+
+
+def _make(
+    plan: Results,
+    out: fx.Node,
+    chains: dict[fx.Node, tuple[fx.Node, list[fx.Node]]],
+    uses: Counter[fx.Node],
+    arguments: dict[fx.Node, int],
+) -> Make:
+    base, chain = chains[out]
+    if base not in arguments and uses[base] == 1:
+        base, chain = out, []  # nothing to share with: the program makes the view
+    if base in arguments:
+        start: Make = lambda _r, a, i=arguments[base]: a[i]  # noqa: E731
+    elif not isinstance(base.meta["val"], torch.Tensor):
+        n = _returned(plan, base, ())
+        return lambda r, _a, n=n: r[n].item()
+    else:
+        again = base in plan.nodes
+        start = _tensor(plan, base)
+        if again and not chain:
+            return lambda r, a: start(r, a).detach()
+    return _viewed(start, chain) if chain else start
+
+
+def _view_chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
+    """The node that a value is only a view of, and the ops in between, first to last."""
+    chain: list[fx.Node] = []
+    while node.op == "call_function" and node.target in VIEWS:
+        others = pytree.tree_leaves((node.args[1:], node.kwargs))
+        if any(isinstance(a, fx.Node) for a in others):
+            break
+        source = node.args[0]
+        if node.target is operator.getitem and source.target not in VIEWS:
+            break  # one of several results of an op that computes
+        chain.insert(0, node)
+        node = source
+    return node, chain
+
+
+def _viewed(start: Make, chain: list[fx.Node]) -> Make:
+    steps = [(n.target, n.args[1:], n.kwargs) for n in chain]
+
+    def make(results: Sequence[torch.Tensor], args: Sequence[Any]) -> torch.Tensor:
+        t = start(results, args)
+        for op, rest, kwargs in steps:
+            t = op(t, *rest, **kwargs)
+        return t
+
+    return make
+
+
+def _returned(plan: Results, node: fx.Node, order: Order) -> int:
+    """Adds a node to what the program returns, once, and gives its number there."""
+    if node not in plan.nodes:
+        plan.nodes.append(node)
+        plan.orders.append(order)
+    return plan.nodes.index(node)
+
+
+def _tensor(plan: Results, node: fx.Node) -> Make:
+    """A result with the sizes, strides and offset of the graph's metadata."""
+    val = node.meta["val"]
+    size, stride = tuple(int(s) for s in val.shape), tuple(int(s) for s in val.stride())
+    offset = int(val.storage_offset())
+    order = buffers.dense_permutation(size, stride)
+    n = _returned(plan, node, order or tuple(range(len(size))))
+    if order is not None and not offset:
+        if stride == _contiguous_strides(size):
+            return lambda r, _a: r[n]
+        return lambda r, _a: r[n].as_strided(size, stride)
+    last = sum((s - 1) * st for s, st in zip(size, stride, strict=True))
+    numel = offset + last + 1 if 0 not in size else offset
+    once = tuple(slice(1 if st == 0 else s) for s, st in zip(size, stride, strict=True))
+
+    def scattered(results: Sequence[torch.Tensor], _args: Sequence[Any]) -> torch.Tensor:
+        source = results[n] if order is None else results[n].permute(inverse(order))
+        out = torch.empty(numel, dtype=val.dtype).as_strided(size, stride, offset)
+        out[once].copy_(source[once])
+        return out
+
+    return scattered
+
+
+def inverse(order: Order) -> Order:
+    """The permutation that undoes another."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _is_straight(order: Order) -> bool:
+    return order == tuple(range(len(order)))
+
+
+def _contiguous_strides(size: Sequence[int]) -> tuple[int, ...]:
+    stride, out = 1, []
+    for s in reversed(size):
+        out.append(stride)
+        stride *= max(s, 1)
+    return tuple(reversed(out))
