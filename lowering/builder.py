@@ -55,7 +55,7 @@ def _as_numpy(value: Scalar, dtype: torch.dtype) -> np.ndarray:
 
 def array_constant(array: np.ndarray, dtype: torch.dtype) -> Value:
     """A tensor with the elements of a numpy array (small ones only: they are embedded)."""
-    array = np.ascontiguousarray(array.astype(numpy_dtype(dtype)))
+    array = array.astype(numpy_dtype(dtype), order="C")
     if array.size == 0:
         return constant(0, dtype, array.shape)
     if dtype == torch.bool:
@@ -110,6 +110,11 @@ def as_type(v: Value | Scalar, dtype: torch.dtype, shape: Sequence[int] | None =
         return constant(v, dtype, shape or ())
     v = convert(v, dtype)
     return v if shape is None else broadcast_to(v, shape)
+
+
+def rounded(v: Value | Scalar, dtype: torch.dtype) -> Value | Scalar:
+    """A value or a Python scalar as the dtype can hold it; scalars stay Python's."""
+    return convert(v, dtype) if isinstance(v, ir.Value) else _as_numpy(v, dtype).item()
 
 
 def convert(v: Value, dtype: torch.dtype) -> Value:

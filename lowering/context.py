@@ -77,6 +77,16 @@ class LoweringContext:
         dtype = dtype or self.math_type
         return [builder.as_type(v, dtype, self.out.shape) for v in values]
 
+    def rounded(self, *values: Value | complex, dtype: torch.dtype | None = None) -> list[Value]:
+        """As ``operands``, rounded to the promoted dtype first.
+
+        Most ops of torch round a scalar, or a 0-d tensor of another dtype, to bf16 before they
+        compute in float32; products and quotients take it as it is.
+        """
+        return self.operands(
+            *(builder.rounded(v, self.promoted) for v in values), dtype=dtype or self.math_type
+        )
+
     def result(self, v: Value) -> Value:
         """Converts a value to ``out``'s dtype, as torch rounds."""
         return builder.as_type(v, self.out.dtype)

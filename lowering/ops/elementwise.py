@@ -55,12 +55,19 @@ def unary(table: Mapping[Ops, Unary], math: Math = "math") -> None:
         register(make(emit), ops)
 
 
-def binary(table: Mapping[Ops, Binary], math: Math = "math") -> None:
-    """Registers op(self, other), each a tensor or a scalar: promote, emit, round once."""
+def binary(table: Mapping[Ops, Binary], math: Math = "math", *, rounded: bool = True) -> None:
+    """Registers op(self, other), each a tensor or a scalar: promote, emit, round once.
+
+    Args:
+        table: the emitter of each op, or of several overloads.
+        math: what to compute in.
+        rounded: whether scalars are rounded to the promoted dtype before.
+    """
 
     def make(emit: Binary) -> Rule:
         def rule(ctx: LoweringContext, x: Value | Scalar, other: Value | Scalar) -> Value:
-            return ctx.result(emit(*ctx.operands(x, other, dtype=math_of(ctx, math))))
+            operands = ctx.rounded if rounded else ctx.operands
+            return ctx.result(emit(*operands(x, other, dtype=math_of(ctx, math))))
 
         return rule
 

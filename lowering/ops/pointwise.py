@@ -19,7 +19,7 @@ from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value, hlo
 from tpu_compile.lowering.ops.elementwise import Unary, binary, unary
 from tpu_compile.lowering.registry import lowers
-from tpu_compile.lowering.types import dtype_of, math_dtype
+from tpu_compile.lowering.types import dtype_of, math_dtype, shape_of
 
 aten = torch.ops.aten
 
@@ -35,27 +35,27 @@ def is_one(v: Value | Scalar) -> bool:
 @lowers(aten.add.Tensor, aten.add.Scalar)
 def add(ctx: LoweringContext, x: Value, other: Value | Scalar, alpha: Value | Scalar = 1) -> Value:
     """add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    x, other = ctx.operands(x, other)
+    x, other = ctx.rounded(x, other)
     if not is_one(alpha):
-        other = hlo.multiply(other, as_type(alpha, ctx.math_type, ctx.out.shape))
+        other = hlo.multiply(other, *ctx.rounded(alpha))
     return ctx.result(hlo.add(x, other))
 
 
 @lowers(aten.sub.Tensor, aten.sub.Scalar)
 def sub(ctx: LoweringContext, x: Value, other: Value | Scalar, alpha: Value | Scalar = 1) -> Value:
     """sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    x, other = ctx.operands(x, other)
+    x, other = ctx.rounded(x, other)
     if not is_one(alpha):
-        other = hlo.multiply(other, as_type(alpha, ctx.math_type, ctx.out.shape))
+        other = hlo.multiply(other, *ctx.rounded(alpha))
     return ctx.result(hlo.subtract(x, other))
 
 
 @lowers(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(ctx: LoweringContext, x: Value, other: Value | Scalar, alpha: Value | Scalar = 1) -> Value:
     """rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    x, other = ctx.operands(x, other)
+    x, other = ctx.rounded(x, other)
     if not is_one(alpha):
-        x = hlo.multiply(x, as_type(alpha, ctx.math_type, ctx.out.shape))
+        x = hlo.multiply(x, *ctx.rounded(alpha))
     return ctx.result(hlo.subtract(other, x))
 
 
@@ -99,7 +99,9 @@ def div_mode(
     """div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor"""
     if rounding_mode is None:
         return div(ctx, x, other)
-    x, other = ctx.operands(x, other)
+    # Each step rounds in torch too, but for floors by a scalar.
+    whole = rounding_mode == "floor" and (not isinstance(other, Value) or not shape_of(other))
+    x, other = ctx.operands(x, other, dtype=ctx.math_type if whole else ctx.promoted)
     if rounding_mode == "floor":
         return ctx.result(floor_quotient(x, other))
     return ctx.result(trunc(hlo.divide(x, other)))
@@ -140,12 +142,11 @@ def fmin(x: Value, y: Value) -> Value:
     return select(is_nan(x), y, select(is_nan(y), x, hlo.minimum(x, y)))
 
 
+binary({(aten.mul.Tensor, aten.mul.Scalar): hlo.multiply}, rounded=False)
 binary(
     {
-        (aten.mul.Tensor, aten.mul.Scalar): hlo.multiply,
         (aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor): remainder,
         (aten.fmod.Tensor, aten.fmod.Scalar): hlo.remainder,
-        (aten.floor_divide.default, aten.floor_divide.Scalar): floor_quotient,
         aten.maximum.default: hlo.maximum,
         aten.minimum.default: hlo.minimum,
         aten.fmax.default: fmax,
@@ -153,6 +154,7 @@ binary(
         aten.hypot.default: hypotenuse,
     }
 )
+binary({(aten.floor_divide.default, aten.floor_divide.Scalar): floor_quotient}, "promoted")
 binary(
     {
         aten.atan2.default: hlo.atan2,
@@ -181,8 +183,7 @@ def int_power(x: Value, y: Value) -> Value:
 @lowers(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def pow(ctx: LoweringContext, x: Value | Scalar, exponent: Value) -> Value:
     """pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"""
-    x, exponent = ctx.operands(x, exponent, dtype=math_dtype(ctx.out.dtype))
-    return ctx.result(power(x, exponent))
+    return ctx.result(power(*ctx.rounded(x, exponent, dtype=math_dtype(ctx.out.dtype))))
 
 
 def power(x: Value, y: Value) -> Value:
@@ -194,11 +195,12 @@ def power(x: Value, y: Value) -> Value:
 @lowers(aten.pow.Tensor_Scalar)
 def pow_scalar(ctx: LoweringContext, x: Value, exponent: Value | Scalar) -> Value:
     """pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor"""
-    (x,) = ctx.operands(x, dtype=math_dtype(ctx.out.dtype))
-    exact = None if isinstance(exponent, Value) else _known_power(x, exponent)
-    if exact is None:
-        exact = power(x, as_type(exponent, dtype_of(x), ctx.out.shape))
-    return ctx.result(exact)
+    # Small powers are products, each rounded as torch's are.
+    (v,) = ctx.operands(x, dtype=ctx.out.dtype)
+    known = None if isinstance(exponent, Value) else _known_power(v, exponent)
+    if known is not None:
+        return known
+    return ctx.result(power(*ctx.rounded(x, exponent, dtype=math_dtype(ctx.out.dtype))))
 
 
 def _known_power(x: Value, exponent: Scalar) -> Value | None:
@@ -218,6 +220,17 @@ def _known_power(x: Value, exponent: Scalar) -> Value | None:
     if exponent in (-1, -2) and floats:
         return hlo.divide(full_like(x, 1), x if exponent == -1 else hlo.multiply(x, x))
     return None
+
+
+@lowers(aten.xlogy.Tensor, aten.xlogy.Scalar_Other, aten.xlogy.Scalar_Self)
+def xlogy(ctx: LoweringContext, x: Value | Scalar, other: Value | Scalar) -> Value:
+    """xlogy.Tensor(Tensor self, Tensor other) -> Tensor"""
+    x, other = ctx.operands(x, other, dtype=ctx.out.dtype)
+    math = math_dtype(ctx.out.dtype)
+    log = as_type(ctx.result(hlo.log(as_type(other, math))), math)  # torch rounds it
+    out = ctx.result(hlo.multiply(as_type(x, math), log))
+    out = select(compare("EQ", x, full_like(x, 0)), full_like(x, 0), out)
+    return select(is_nan(other), other, out)
 
 
 # ---------------------------------------------------------------- one operand

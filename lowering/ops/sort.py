@@ -118,10 +118,9 @@ def _middle(ctx: LoweringContext, v: Value, dim: int, *, skip_nan: bool) -> tupl
     size = builder.full_like(valid, shape_of(v)[dim])
     zero, two = builder.full_like(valid, 0), builder.full_like(valid, 2)
     half = lambda n: hlo.maximum(hlo.divide(builder.add_scalar(n, -1), two), zero)  # noqa: E731
-    if skip_nan:
-        at = half(valid)
-    else:  # the first NaN, which stands behind the numbers
-        at = select(compare("EQ", valid, size), half(size), valid)
+    # With a NaN the median is the first NaN, which stands behind the numbers.
+    full = compare("EQ", valid, size)
+    at = half(valid) if skip_nan else select(full, half(size), valid)
     return nth(ctx, v, dim, at, False)
 
 

@@ -35,11 +35,119 @@ class Expect:
     forward_only: str = ""
 
 
-MATMUL = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "vdot", "addmv", "matmul", "addbmm", "addr")
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+MATMUL = _names("""
+    mm bmm addmm baddbmm mv dot vdot addmv matmul addbmm addr einsum inner tensordot kron
+    nn.functional.linear __rmatmul__ outer
+""")
+POINTWISE = _names("""
+    abs add sub rsub mul div.no_rounding_mode div.trunc_rounding div.floor_rounding true_divide
+    floor_divide remainder fmod pow float_power __radd__ __rsub__ __rmul__ __rdiv__ __rmod__
+    __rpow__ maximum minimum max.binary min.binary fmax fmin clamp clamp_min clamp_max neg positive
+    sign sgn reciprocal sqrt rsqrt square exp exp2 expm1 log log2 log10 log1p ceil floor trunc frac
+    round round.decimals_0 round.decimals_3 round.decimals_neg_3 lerp where copysign hypot addcmul
+    addcdiv heaviside gcd lcm frexp ldexp logaddexp logaddexp2 nan_to_num nextafter xlogy deg2rad
+    rad2deg masked_fill
+""")
+SPECIAL = _names("""
+    sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2 sinc erf erfc erfinv lgamma
+    digamma polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 i0 igamma
+    igammac mvlgamma.mvlgamma_p_1 mvlgamma.mvlgamma_p_3 logit special.i0e special.i1 special.i1e
+    special.ndtr special.ndtri special.log_ndtr special.erfcx special.entr special.xlog1py
+    special.zeta special.bessel_j0 special.bessel_j1 special.spherical_bessel_j0
+""")
+ACTIVATION = _names("""
+    sigmoid nn.functional.relu nn.functional.relu6 nn.functional.gelu nn.functional.silu
+    nn.functional.elu nn.functional.celu nn.functional.selu nn.functional.leaky_relu
+    nn.functional.hardtanh nn.functional.hardswish nn.functional.hardsigmoid nn.functional.softplus
+    nn.functional.logsigmoid nn.functional.mish nn.functional.softsign nn.functional.tanhshrink
+    nn.functional.threshold nn.functional.softshrink nn.functional.hardshrink nn.functional.glu
+    nn.functional.prelu
+""")
+COMPARISON = _names("""
+    eq ne lt le gt ge isnan isinf isfinite isposinf isneginf isreal isclose logical_and logical_or
+    logical_xor logical_not signbit equal isin allclose
+""")
+BITWISE = _names("""
+    bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift __rand__
+    __ror__ __rxor__
+""")
+CONVERT = _names("""
+    clone contiguous to bfloat16 bool byte char double float half int long short cdouble cfloat conj
+    conj_physical resolve_conj resolve_neg real imag complex polar angle view_as_real
+    view_as_complex alias_copy
+""")
+VIEW = _names("""
+    view view_as view_copy reshape reshape_as permute permute_copy transpose transpose_copy t t_copy
+    T H mT mH expand expand_as expand_copy broadcast_to broadcast_tensors squeeze squeeze.multiple
+    squeeze_copy unsqueeze unsqueeze_copy select slice narrow narrow_copy chunk unsafe_chunk split
+    split.list_args unsafe_split split_with_sizes split_with_sizes_copy tensor_split hsplit vsplit
+    dsplit unbind unbind_copy flatten unflatten ravel atleast_1d atleast_2d atleast_3d movedim flip
+    fliplr flipud roll rot90 repeat tile cat stack hstack vstack dstack column_stack _chunk_cat
+    as_strided as_strided.partial_views as_strided_copy as_strided_scatter diag diag_embed diagflat
+    diagonal diagonal_copy linalg.diagonal diagonal_scatter slice_scatter select_scatter unfold
+    unfold_copy constant_pad_nd nn.functional.pad.constant nn.functional.pad.circular block_diag
+    meshgrid.variadic_tensors meshgrid.list_of_tensors combinations cartesian_prod __getitem__
+    nn.functional.pixel_shuffle nn.functional.pixel_unshuffle nn.functional.channel_shuffle
+    unravel_index sum_to_size resize_as_
+""")
+CREATION = _names("""
+    full full_like new_full zeros zeros_like new_zeros ones ones_like new_ones arange linspace
+    logspace linspace.tensor_overload logspace.tensor_overload eye scalar_tensor fill zero_ tril
+    triu tril_indices triu_indices nn.functional.one_hot
+""")
+REDUCTION = _names("""
+    sum mean prod amax amin max.reduction_with_dim max.reduction_no_dim min.reduction_with_dim
+    min.reduction_no_dim argmax argmin aminmax any all count_nonzero nansum nanmean var var.unbiased
+    std std.unbiased var_mean var_mean.unbiased std_mean std_mean.unbiased norm norm.fro norm.inf
+    linalg.vector_norm linalg.norm linalg.matrix_norm dist trace cumsum cumprod cummax cummin
+    logcumsumexp logsumexp softmax softmax.with_dtype log_softmax log_softmax.with_dtype
+    _softmax_backward_data nn.functional.softmin nn.functional.softmin.with_dtype
+    torch.ops.aten._safe_softmax.default nn.functional.normalize nn.functional.cosine_similarity
+    renorm diff gradient trapezoid cumulative_trapezoid cov corrcoef linalg.vecdot
+    nn.functional.pairwise_distance masked.sum masked.prod masked.amax masked.amin masked.mean
+    masked.var masked.softmax masked.log_softmax masked.cumsum masked.argmax masked.logsumexp
+""")
+LOSS = _names("""
+    nn.functional.cross_entropy nn.functional.nll_loss nn.functional.mse_loss nn.functional.l1_loss
+    nn.functional.smooth_l1_loss nn.functional.huber_loss nn.functional.kl_div
+    nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits
+    nn.functional.soft_margin_loss nn.functional.margin_ranking_loss
+    nn.functional.hinge_embedding_loss nn.functional.cosine_embedding_loss
+    nn.functional.triplet_margin_loss nn.functional.gaussian_nll_loss nn.functional.poisson_nll_loss
+    nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss
+    nn.functional.multilabel_soft_margin_loss
+""")
+INDEXING = _names("""
+    gather take take_along_dim index_select index_fill index_copy index_add index_reduce.mean
+    index_reduce.prod index_reduce.amin index_reduce.amax index_put put scatter scatter_add
+    scatter_reduce.sum scatter_reduce.prod scatter_reduce.mean scatter_reduce.amin
+    scatter_reduce.amax masked_scatter nn.functional.embedding _unsafe_masked_index
+    _unsafe_masked_index_put_accumulate
+""")
+SORT = _names("""
+    sort argsort msort topk kthvalue median nanmedian mode searchsorted bucketize quantile
+    nanquantile histc
+""")
 
 # A family's OpInfo names and the dtypes all of them are tried with, where torch has them.
 FAMILIES: dict[str, tuple[tuple[str, ...], tuple[torch.dtype, ...]]] = {
     "matmul": (MATMUL, (f32, bf16, i64, c64)),
+    "pointwise": (POINTWISE, (f32, bf16, i64, c64, u8)),
+    "special": (SPECIAL, (f32, bf16, i64, c64)),
+    "activation": (ACTIVATION, (f32, bf16, i64)),
+    "comparison": (COMPARISON, (f32, bf16, i64, bool_)),
+    "bitwise": (BITWISE, (i64, u8, bool_)),
+    "convert": (CONVERT, (f32, bf16, i64, c64, bool_)),
+    "view": (VIEW, (f32, bf16, i64)),
+    "creation": (CREATION, (f32, bf16, i64)),
+    "reduction": (REDUCTION, (f32, bf16, i64, bool_)),
+    "loss": (LOSS, (f32, bf16)),
+    "indexing": (INDEXING, (f32, bf16, i64, bool_)),
+    "sort": (SORT, (f32, bf16, i64)),
 }
 
 EXPECT: dict[str, Expect] = {}
