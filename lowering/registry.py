@@ -66,8 +66,8 @@ def load() -> None:
     """Imports every family of rules, once."""
     global _loaded
     if not _loaded:
-        _loaded = True
         importlib.import_module("tpu_compile.lowering.ops")
+        _loaded = True  # only now: after a failed import the next caller sees the error too
 
 
 def signature_mismatch(rule: Rule, op: Op) -> str | None:

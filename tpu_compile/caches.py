@@ -39,16 +39,13 @@ def xla_cache(*, wanted: bool = True) -> Iterator[None]:
     folder = directory() / "xla" if wanted else None
     if folder is not None and not _usable(folder):
         folder = None
-    with warnings.catch_warnings(record=True) as caught, jax_internals.compilation_cache(folder):
-        warnings.simplefilter("always")
+    with jax_internals.compilation_cache(folder, _warn_damaged):
         yield
-    for w in caught:
-        if "persistent compilation cache" in str(w.message):
-            why = str(w.message).splitlines()[0]
-            text = f"a cached program in {folder} was ignored and compiled anew: {why}"
-            warnings.warn(text, CacheWarning, stacklevel=3)
-        else:
-            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+
+
+def _warn_damaged(path: Path) -> None:
+    text = f"the cached program {path} is damaged; it is removed and compiled anew."
+    warnings.warn(text, CacheWarning, stacklevel=2)
 
 
 def _usable(folder: Path) -> bool:

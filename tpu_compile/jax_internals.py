@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from jax._src import compilation_cache as _cc
 from jax._src import config as _config
+from jax._src.compilation_cache_interface import CacheInterface
 from jax._src.lib import _jax
 
 # The public jax.dlpack.from_dlpack costs about 15 times as much a tensor.
 dlpack_to_array = _jax.dlpack_managed_tensor_to_buffer
 array_to_dlpack = _jax.buffer_to_dlpack_managed_tensor
 
+
+class VerifiedCache(CacheInterface):
+    """JAX's file cache with a checksum in each file: a damaged file counts as missing and is removed.
+
+    Args:
+        files: the cache that keeps the bytes.
+        damaged: called with the path of a file that was removed.
+    """
+
+    def __init__(self, files: CacheInterface, damaged: Callable[[Path], None]) -> None:
+        self._files, self._damaged = files, damaged
+
+    @property
+    def _path(self) -> Any:
+        return self._files._path
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes kept under a key, or None."""
+        stored = self._files.get(key)
+        if stored is None:
+            return None
+        digest, value = stored[:_DIGEST], stored[_DIGEST:]
+        if hashlib.blake2b(value, digest_size=_DIGEST).digest() == digest:
+            return value
+        for path in Path(str(self._path)).glob(f"{key}*"):
+            path.unlink(missing_ok=True)
+            self._damaged(path)
+        return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keeps bytes under a key; the file appears whole or not at all."""
+        self._files.put(key, hashlib.blake2b(value, digest_size=_DIGEST).digest() + value)
+
+
+_DIGEST = 16
 _STATE = ("_cache", "_cache_initialized", "_cache_checked", "_cache_used")
 _lock = threading.RLock()
 
@@ -25,16 +63,22 @@ def user_cache_setting() -> bool:
 
 
 @contextlib.contextmanager
-def compilation_cache(folder: Path | None) -> Iterator[None]:
+def compilation_cache(
+    folder: Path | None, damaged: Callable[[Path], None]
+) -> Iterator[None]:
     """Gives compiles within a persistent cache in a folder, or none at all.
 
     JAX has one cache object per process, made from the settings at its first use and kept. So the
     object is put in place here and taken out again: the user's own jitted code never sees it.
+
+    Args:
+        folder: where programs are kept.
+        damaged: called with the path of a file that could not be used.
     """
     with _lock:
         saved = [getattr(_cc, name) for name in _STATE]
         cache = None if folder is None else _cc.get_file_cache(str(folder))
-        mine = cache[0] if cache else None
+        mine = VerifiedCache(cache[0], damaged) if cache else None
         for name, value in zip(_STATE, (mine, True, True, mine is not None), strict=True):
             setattr(_cc, name, value)
         try:

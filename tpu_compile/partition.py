@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import Counter
+from collections.abc import Container
 
 import torch
 from torch import fx
@@ -31,18 +32,25 @@ def has_rule(node: fx.Node) -> bool:
     )
 
 
-def unsupported(gm: fx.GraphModule) -> set[fx.Node]:
-    """The nodes of a graph that have no rule; a subgraph counts with the node that calls it."""
-    odd = {n for n in gm.graph.nodes if not has_rule(n)}
+def unsupported(gm: fx.GraphModule) -> dict[fx.Node, fx.Node]:
+    """The nodes of a graph that can't be lowered, each with the node at fault.
+
+    That is the node itself, or one in the body of the control flow that it is.
+    """
+    found: dict[fx.Node, fx.Node] = {}
     for node in gm.graph.nodes:
-        bodies = [n for n in node.all_input_nodes if n.op == "get_attr"]
-        modules = [getattr(gm, str(n.target), None) for n in bodies]
-        if any(isinstance(m, fx.GraphModule) and unsupported(m) for m in modules):
-            odd.add(node)
-    return odd
+        if not has_rule(node):
+            found[node] = node
+            continue
+        for body in (n for n in node.all_input_nodes if n.op == "get_attr"):
+            module = getattr(gm, str(body.target), None)
+            inner = unsupported(module) if isinstance(module, fx.GraphModule) else {}
+            if inner:
+                found[node] = next(iter(inner.values()))
+    return found
 
 
-def split(gm: fx.GraphModule, eager: set[fx.Node]) -> tuple[fx.GraphModule, set[str]]:
+def split(gm: fx.GraphModule, eager: Container[fx.Node]) -> tuple[fx.GraphModule, set[str]]:
     """Splits a graph so that ``eager`` nodes are apart from the rest.
 
     Returns:
@@ -54,7 +62,7 @@ def split(gm: fx.GraphModule, eager: set[fx.Node]) -> tuple[fx.GraphModule, set[
     return parts, compiled
 
 
-def _stages(gm: fx.GraphModule, eager: set[fx.Node]) -> dict[fx.Node, int]:
+def _stages(gm: fx.GraphModule, eager: Container[fx.Node]) -> dict[fx.Node, int]:
     stages: dict[fx.Node, int] = {}
     last_ordered = 0  # random ops run in program order
     for node in gm.graph.nodes:

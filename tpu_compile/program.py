@@ -88,16 +88,15 @@ class Program:
 
     def _stages(self, gm: fx.GraphModule) -> Callable[[list[Any]], list[Any]]:
         eager = partition.unsupported(gm)
-        for node in eager:
-            self._fallback(
-                node, errors.MissingLowering(op=node.target, node=node), "it has no rule"
-            )
+        for node in eager.values():
+            self._fallback(node, errors.MissingLowering(op=node.target, node=node), "no rule")
         while True:
             if not eager:
                 try:
                     return self._executable(gm, self.kind)
                 except errors.UnsupportedCase as err:
-                    eager.add(self._declined(gm, err))
+                    node = self._declined(gm, err)
+                    eager[node] = node
                     continue
             parts, compiled = partition.split(gm, eager)
             try:
@@ -105,7 +104,8 @@ class Program:
                     part = getattr(parts, name)
                     setattr(parts, name, _Stage(self._executable(part, f"{self.kind}_{name}")))
             except errors.UnsupportedCase as err:
-                eager.add(self._declined(gm, err))
+                node = self._declined(gm, err)
+                eager[node] = node
                 continue
             return functools.partial(_run_parts, parts)
 
