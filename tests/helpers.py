@@ -1,4 +1,4 @@
-"""Run a torch function through decomposition, lowering and XLA without Dynamo."""
+"""Run a torch function through AOTAutograd, lowering and XLA without Dynamo."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._functorch.aot_autograd import aot_export_joint_simple
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch._functorch.aot_autograd import (
+    aot_export_joint_simple,
+    aot_function,
+    make_boxed_func,
+)
 from torch.utils import _pytree as pytree
 
 from tpu_compile.executable import Executable, compile_graph
@@ -15,10 +18,24 @@ from tpu_compile.lowering import decompositions
 from tpu_compile.lowering.interpreter import Settings
 
 
+def _aot(
+    fn: Callable[..., Any], args: Sequence[Any], compiler: Callable[..., Any]
+) -> tuple[Any, ...]:
+    detached = [a.detach() if isinstance(a, torch.Tensor) else a for a in args]
+    run = aot_function(fn, fw_compiler=compiler, decompositions=decompositions.table())
+    return run(*detached)
+
+
 def capture(fn: Callable[..., Any], args: Sequence[Any]) -> torch.fx.GraphModule:
     """The functional, decomposed ATen graph of ``fn`` on tensors like ``args``."""
-    wrapped = torch.func.functionalize(fn, remove="mutations")
-    return make_fx(wrapped, decomposition_table=decompositions.table(), tracing_mode="fake")(*args)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def compiler(gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        graphs.append(gm)
+        return make_boxed_func(gm.forward)
+
+    _aot(fn, args, compiler)
+    return graphs[0]
 
 
 def lower(fn: Callable[..., Any], args: Sequence[Any], *, keep_text: bool = False) -> Executable:
@@ -26,9 +43,14 @@ def lower(fn: Callable[..., Any], args: Sequence[Any], *, keep_text: bool = Fals
     return compile_graph(capture(fn, args), Settings(), keep_text=keep_text)
 
 
-def run_lowered(fn: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-    """The flat outputs of ``fn`` run by XLA:CPU."""
-    return lower(fn, args)(list(args))
+def run_lowered(fn: Callable[..., Any], args: Sequence[Any], **options: Any) -> list[Any]:
+    """The flat outputs of ``fn`` run by XLA:CPU, compiled with XLA's ``options``."""
+
+    def compiler(gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        run = compile_graph(gm, Settings(), compiler_options=options)
+        return make_boxed_func(lambda *args: run(args))
+
+    return pytree.tree_leaves(_aot(fn, args, compiler))
 
 
 def compare(
@@ -46,7 +68,7 @@ def compare(
 
 
 def run_with_gradients(
-    fn: Callable[..., Any], args: Sequence[torch.Tensor]
+    fn: Callable[..., Any], args: Sequence[torch.Tensor], **options: Any
 ) -> tuple[list[Any], list[Any]]:
     """Results of ``fn`` and gradients of the arguments that want one: by eager, and lowered.
 
@@ -57,9 +79,9 @@ def run_with_gradients(
     smooth = [out for out in flat if out.requires_grad]
     torch.manual_seed(1)
     tangents = [torch.randn_like(out) for out in smooth]
-    grads = torch.autograd.grad(smooth, wanted, tangents, allow_unused=True) if smooth else []
     if not smooth:
-        return flat, run_lowered(fn, [t.detach() for t in args])
+        return flat, run_lowered(fn, args, **options)
+    grads = iter(torch.autograd.grad(smooth, wanted, tangents, allow_unused=True))
     gm = aot_export_joint_simple(
         lambda *xs: tuple(fn(*xs)),
         list(args),
@@ -67,7 +89,7 @@ def run_with_gradients(
         num_params_buffers=0,
         decompositions=decompositions.table(),
     )
-    actual = compile_graph(gm, Settings())([*(t.detach() for t in args), *tangents])
-    order = iter(grads)
-    every = [next(order) if t.requires_grad else None for t in args]
+    run = compile_graph(gm, Settings(), compiler_options=options)
+    actual = run([*(t.detach() for t in args), *tangents])
+    every = [next(grads) if t.requires_grad else None for t in args]
     return [t.detach() for t in flat] + every, actual

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from tpu_compile.lowering import builder
-from tpu_compile.lowering.builder import concatenate, convert, reshape, slice_dim
+from tpu_compile.lowering.builder import (
+    compare,
+    concatenate,
+    convert,
+    full_like,
+    reshape,
+    select,
+    slice_dim,
+)
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value, hlo
 from tpu_compile.lowering.registry import lowers
@@ -69,6 +78,20 @@ def copy(ctx: LoweringContext, x: Value, src: Value, non_blocking: bool = False)
     return builder.as_type(src, ctx.out.dtype, ctx.out.shape)
 
 
+@lowers(aten._assert_tensor_metadata.default)
+def _assert_tensor_metadata(
+    ctx: LoweringContext,
+    a: Value,
+    size: list[int] | None = None,
+    stride: list[int] | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    device: Any = None,
+    layout: Any = None,
+) -> None:
+    """_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, Layout? layout=None) -> ()"""  # noqa: E501
+
+
 # ---------------------------------------------------------------- complex numbers
 
 
@@ -98,6 +121,24 @@ def conj_physical(ctx: LoweringContext, x: Value) -> Value:
 def _neg_view(ctx: LoweringContext, x: Value) -> Value:
     """_neg_view(Tensor(a) self) -> Tensor(a)"""
     return hlo.negate(x)
+
+
+@lowers(aten.angle.default)
+def angle(ctx: LoweringContext, x: Value) -> Value:
+    """angle(Tensor self) -> Tensor"""
+    if dtype_of(x).is_complex:
+        return hlo.atan2(hlo.imag(x), hlo.real(x))
+    x = convert(x, ctx.out.dtype)
+    zero = full_like(x, 0)
+    turned = select(compare("LT", x, zero), full_like(x, math.pi), zero)
+    return select(builder.is_nan(x), x, turned)
+
+
+@lowers(aten.polar.default)
+def polar(ctx: LoweringContext, abs: Value, angle: Value) -> Value:
+    """polar(Tensor abs, Tensor angle) -> Tensor"""
+    size, angle = ctx.operands(abs, angle, dtype=dtype_of(abs))
+    return hlo.complex(hlo.multiply(size, hlo.cosine(angle)), hlo.multiply(size, hlo.sine(angle)))
 
 
 @lowers(prims.real.default)

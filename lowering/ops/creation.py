@@ -88,6 +88,20 @@ def fill(ctx: LoweringContext, x: Value, value: Value | Scalar) -> Value:
     return filled(ctx, value)
 
 
+@lowers(aten._efficientzerotensor.default)
+def _efficientzerotensor(
+    ctx: LoweringContext,
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """_efficientzerotensor(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor"""  # noqa: E501
+    return filled(ctx, 0)
+
+
 # ---------------------------------------------------------------- ranges
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tpu_compile.lowering.builder import Scalar, as_type, dot_general
+from tpu_compile.lowering.builder import Scalar, as_type, broadcast_in_dim, dot_general, reduce
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value, hlo, ir
 from tpu_compile.lowering.registry import lowers
@@ -110,6 +110,37 @@ def baddbmm(
 ) -> Value:
     """baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""  # noqa: E501
     return _plus(ctx, x, product(ctx, batch1, batch2), beta, alpha)
+
+
+@lowers(aten.addbmm.default)
+def addbmm(
+    ctx: LoweringContext,
+    x: Value,
+    batch1: Value,
+    batch2: Value,
+    *,
+    beta: Scalar | Value = 1,
+    alpha: Scalar | Value = 1,
+) -> Value:
+    """addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""  # noqa: E501
+    products = product(ctx, batch1, batch2)
+    return _plus(ctx, x, reduce(products, [0], hlo.add, 0), beta, alpha)
+
+
+@lowers(aten.addr.default)
+def addr(
+    ctx: LoweringContext,
+    x: Value,
+    vec1: Value,
+    vec2: Value,
+    *,
+    beta: Scalar | Value = 1,
+    alpha: Scalar | Value = 1,
+) -> Value:
+    """addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
+    (vec2,) = ctx.operands(vec2)
+    vec1 = broadcast_in_dim(as_type(vec1, ctx.math_type), ctx.out.shape, [0])
+    return _plus(ctx, x, hlo.multiply(vec1, vec2), beta, alpha)
 
 
 @lowers(aten.addmv.default)

@@ -26,13 +26,14 @@ _SHARED = {
     "exp exp2 expm1 floor lgamma log log10 log1p log2 neg reciprocal round rsqrt sign signbit sin "
     "sinh sqrt tan tanh trunc": "default",
     "add bitwise_and bitwise_or bitwise_xor div eq fmod ge gt le lt mul ne remainder sub": "Tensor",
-    "atan2 fmax fmin hypot igamma igammac maximum minimum": "default",
+    "atan2 fmax fmin gcd hypot igamma igammac maximum minimum nextafter": "default",
 }
 _RENAMED = {
     "bessel_i0": aten.i0.default,
     "bessel_i0e": aten.special_i0e.default,
     "bessel_i1": aten.special_i1.default,
     "bessel_i1e": aten.special_i1e.default,
+    "erfcx": aten.special_erfcx.default,
     "erf_inv": aten.erfinv.default,
     "ndtri": aten.special_ndtri.default,
     "shift_left": aten.bitwise_left_shift.Tensor,

@@ -331,8 +331,31 @@ def masked_scatter(ctx: LoweringContext, x: Value, mask: Value, source: Value) -
     numel, n = math.prod(ctx.out.shape), math.prod(shape_of(source))
     if not numel or not n:
         return x
-    flat = builder.convert(reshape(mask, [numel]), torch.int64)
+    nth = _nth_true(ctx, reshape(mask, [numel]))
     # The i-th true element takes the i-th source element.
-    nth = builder.add_scalar(jnp_call(ctx, lax.cumsum, flat, axis=0), -1)
     picked = builder.take(reshape(source, [n]), nth, 0)
     return select(mask, reshape(picked, ctx.out.shape), x)
+
+
+@lowers(aten.masked_scatter_backward.default, bridged=True)
+def masked_scatter_backward(
+    ctx: LoweringContext, grad_output: Value, mask: Value, sizes: list[int]
+) -> Value:
+    """masked_scatter_backward(Tensor grad_output, Tensor mask, SymInt[] sizes) -> Tensor"""
+    n, numel = math.prod(ctx.out.shape), math.prod(shape_of(grad_output))
+    if not n or not numel:
+        return builder.zeros(ctx.out.shape, ctx.out.dtype)
+    mask = reshape(builder.broadcast_to(mask, shape_of(grad_output)), [numel])
+    nth = _nth_true(ctx, mask)
+    nth = select(mask, nth, full_like(nth, n))  # out of range: left out
+    grad = reshape(grad_output, [numel])
+    out = builder.scatter(
+        builder.zeros([n], ctx.out.dtype), reshape(nth, [numel, 1]), grad, [0], hlo.add
+    )
+    return reshape(out, ctx.out.shape)
+
+
+def _nth_true(ctx: LoweringContext, mask: Value) -> Value:
+    """For each true element of a flat mask, how many stand before it."""
+    counts = jnp_call(ctx, lax.cumsum, builder.convert(mask, torch.int64), axis=0)
+    return builder.add_scalar(counts, -1)

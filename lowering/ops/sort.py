@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import torch
@@ -88,7 +90,8 @@ def nth(
         else:
             part = builder.slice_dim(part, dim, n, n + 1)
         picked.append(part)
-    return tuple(builder.reshape(p, t.shape) for p, t in zip(picked, ctx.outs, strict=True))
+    # median() has one result where median(dim) has two, both of one shape
+    return tuple(builder.reshape(p, ctx.out.shape) for p in picked)
 
 
 @lowers(aten.kthvalue.default)
@@ -138,6 +141,22 @@ def nanmedian_dim(
 ) -> tuple[Value, Value]:
     """nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)"""
     return _middle(ctx, x, dim, skip_nan=True)
+
+
+@lowers(aten.median.default)
+def median(ctx: LoweringContext, x: Value) -> Value:
+    """median(Tensor self) -> Tensor"""
+    return _middle(ctx, _flat(x), 0, skip_nan=False)[0]
+
+
+@lowers(aten.nanmedian.default)
+def nanmedian(ctx: LoweringContext, x: Value) -> Value:
+    """nanmedian(Tensor self) -> Tensor"""
+    return _middle(ctx, _flat(x), 0, skip_nan=True)[0]
+
+
+def _flat(v: Value) -> Value:
+    return builder.reshape(v, [math.prod(shape_of(v))])
 
 
 # ---------------------------------------------------------------- search

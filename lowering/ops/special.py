@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
+from jax import lax
 from jax.scipy import special as scipy
 
-from tpu_compile.lowering.builder import Scalar
+from tpu_compile.lowering.builder import Scalar, as_type, compare, full_like, select, sign_bit
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.jax_bridge import jnp_call
 from tpu_compile.lowering.mlir import Value, chlo, hlo
@@ -18,6 +21,19 @@ from tpu_compile.lowering.registry import Rule, lowers
 
 aten = torch.ops.aten
 prims = torch.ops.prims
+
+
+def digamma(v: Value) -> Value:
+    """The logarithmic derivative of gamma, with torch's signed infinity at zero."""
+    zero = full_like(v, 0)
+    pole = select(sign_bit(v), full_like(v, math.inf), full_like(v, -math.inf))
+    return select(compare("EQ", v, zero), pole, chlo.digamma(v))
+
+
+def logit(v: Value) -> Value:
+    """log(v / (1 - v))."""
+    return hlo.log(hlo.divide(v, hlo.subtract(full_like(v, 1), v)))
+
 
 unary(
     {
@@ -37,7 +53,7 @@ unary(
         aten.erfc.default: chlo.erfc,
         aten.erfinv.default: chlo.erf_inv,
         aten.lgamma.default: chlo.lgamma,
-        aten.digamma.default: chlo.digamma,
+        aten.digamma.default: digamma,
         prims.cbrt.default: hlo.cbrt,
     },
     "float",
@@ -68,6 +84,19 @@ def _bridged_binary(table: dict[Ops, Callable[[Any, Any], Any]]) -> None:
         register(make(fun), ops, bridged=True)
 
 
+def _erfcx(x: jax.Array) -> jax.Array:
+    """exp(x * x) * erfc(x) in float64, whose range holds it up to 20; beyond, its series in 1/x."""
+    wide = x.astype(jnp.float64)
+    near = jnp.minimum(wide, 20)
+    term = total = jnp.ones_like(wide)
+    inverse = 1 / (2 * wide * wide)
+    for n in range(1, 8):
+        term = -term * (2 * n - 1) * inverse
+        total += term
+    far = total / (wide * math.sqrt(math.pi))
+    return jnp.where(wide > 20, far, jnp.exp(near * near) * lax.erfc(near)).astype(x.dtype)
+
+
 _bridged_unary(
     {
         aten.i0.default: scipy.i0,
@@ -75,12 +104,14 @@ _bridged_unary(
         aten.special_i1.default: scipy.i1,
         aten.special_i1e.default: scipy.i1e,
         aten.special_ndtri.default: scipy.ndtri,
+        aten.special_log_ndtr.default: scipy.log_ndtr,
+        aten.special_erfcx.default: _erfcx,
     }
 )
 _bridged_binary(
     {
-        aten.igamma.default: jax.lax.igamma,
-        aten.igammac.default: jax.lax.igammac,
+        aten.igamma.default: lax.igamma,
+        aten.igammac.default: lax.igammac,
         (
             aten.special_zeta.default,
             aten.special_zeta.other_scalar,
@@ -95,3 +126,32 @@ def polygamma(ctx: LoweringContext, n: int, x: Value) -> Value:
     """polygamma(int n, Tensor self) -> Tensor"""
     (x,) = ctx.operands(x, dtype=ctx.float_math_type)
     return ctx.result(jnp_call(ctx, lambda v: scipy.polygamma(n, v), x))
+
+
+@lowers(aten.logit.default)
+def logit_(ctx: LoweringContext, x: Value, eps: float | None = None) -> Value:
+    """logit(Tensor self, float? eps=None) -> Tensor"""
+    (x,) = ctx.operands(x, dtype=ctx.float_math_type)
+    if eps is not None:
+        x = hlo.minimum(hlo.maximum(x, full_like(x, eps)), full_like(x, 1 - eps))
+    return ctx.result(logit(x))
+
+
+@lowers(aten.gcd.default, bridged=True)
+def gcd(ctx: LoweringContext, x: Value, other: Value) -> Value:
+    """gcd(Tensor self, Tensor other) -> Tensor"""
+    return jnp_call(ctx, jnp.gcd, *ctx.operands(x, other))
+
+
+@lowers(aten.nextafter.default)
+def nextafter(ctx: LoweringContext, x: Value, other: Value) -> Value:
+    """nextafter(Tensor self, Tensor other) -> Tensor"""
+    return chlo.next_after(*ctx.operands(x, other, dtype=ctx.out.dtype))
+
+
+@lowers(aten.frexp.Tensor, prims.frexp.default, bridged=True)
+def frexp(ctx: LoweringContext, x: Value) -> tuple[Value, Value]:
+    """frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)"""
+    (x,) = ctx.operands(x)
+    mantissa, exponent = jnp_call(ctx, jnp.frexp, x)
+    return ctx.result(mantissa), as_type(exponent, torch.int32)

@@ -171,6 +171,8 @@ def diagonal(
     x, _perm = _diagonal_last(x, dim1, dim2)
     *lead, _rows, _cols = shape_of(x)
     n, r, c = ctx.out.shape[-1], max(0, -offset), max(0, offset)
+    if n == 0:
+        return builder.zeros(ctx.out.shape, ctx.out.dtype)
     rank = len(lead) + 2
     x = slice_dim(slice_dim(x, rank - 2, r, r + n), rank - 1, c, c + n)
     # In a flat n x n matrix the diagonal is every (n + 1)th element.
@@ -283,6 +285,8 @@ def diagonal_scatter(
     x, perm = _diagonal_last(x, dim1, dim2)
     shape = shape_of(x)
     rank, n, r = len(shape), shape_of(src)[-1], max(0, -offset)
+    if n == 0:
+        return transpose(x, sorted(range(rank), key=perm.__getitem__))
     row = builder.add_scalar(iota(shape, rank - 2), offset)
     on_diagonal = compare("EQ", row, iota(shape, rank - 1))
     along = [0] * (rank - 2)

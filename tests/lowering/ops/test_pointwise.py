@@ -10,7 +10,8 @@ import torch
 from helpers import compare, run_lowered
 
 NAN, INF = math.nan, math.inf
-EDGES = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.0, 3.0, -3.0, 1e-40])
+# Denormals are zeros to XLA:CPU, so there are none here.
+EDGES = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.0, 3.0, -3.0])
 INTS = torch.tensor([0, 1, -1, 2, -2, 7, -7, 2**31, -(2**63), 2**63 - 1])
 
 
@@ -111,7 +112,7 @@ def test_clamp_promotes() -> None:
     x = torch.arange(-3, 4)
     exactly(lambda x: (x.clamp(-1, 1), x.clamp(-0.5, 1.5), x.clamp(max=0.5)), x)
     exactly(lambda x, lo: x.clamp(min=lo), x, torch.tensor(0.5))
-    exactly(lambda x, lo, hi: x.clamp(lo, hi), *(EDGES[torch.randperm(13)] for _ in range(3)))
+    exactly(lambda x, lo, hi: x.clamp(lo, hi), *(EDGES[torch.randperm(12)] for _ in range(3)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.bfloat16])
@@ -132,7 +133,7 @@ def test_where_promotes() -> None:
     mask = torch.tensor([True, False, True])
     ints, half = torch.arange(3), torch.arange(3).bfloat16()
     exactly(lambda m, x, y: (torch.where(m, x, y), torch.where(m, x, 0.5)), mask, ints, half)
-    exactly(lambda m, x: torch.where(m, x, torch.tensor(1.0, dtype=torch.float64)), mask, half)
+    exactly(torch.where, mask, half, torch.tensor(1.0, dtype=torch.float64))
 
 
 BF16_EXACT: dict[str, Callable[..., torch.Tensor]] = {
@@ -140,8 +141,8 @@ BF16_EXACT: dict[str, Callable[..., torch.Tensor]] = {
     "add_scalar": lambda x, y: x + 0.1,
     "rsub_scalar": lambda x, y: 0.1 - x,
     "mul_scalar": lambda x, y: x * 0.1,
-    "mul_zero_dim": lambda x, y: x * torch.tensor(0.1),
-    "add_zero_dim": lambda x, y: x + torch.tensor(0.1),
+    "mul_zero_dim": lambda x, y: x * torch.full((), 0.1),
+    "add_zero_dim": lambda x, y: x + torch.full((), 0.1),
     "div": lambda x, y: x / y,
     "floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "floor_scalar": lambda x, y: torch.div(x, 0.3, rounding_mode="floor"),

@@ -72,7 +72,7 @@ def test_writes_to_parts() -> None:
         x = x.clone()
         x[:, 1:] = y[:, 1:]
         x[..., ::2] += 1
-        x[0, 1] = 5
+        x[0, 1] += 5
         x[-1].fill_(2)
         x.transpose(0, 2)[1:, 0] *= 3
         return x
