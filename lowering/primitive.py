@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir as jax_mlir
+from jax.sharding import SingleDeviceSharding
 from torch import fx
 
 from tpu_compile.lowering.context import types_of
@@ -64,9 +65,10 @@ def registered(graph: Graph) -> Iterator[int]:
         del _graphs[token]
 
 
-def shape_dtype(t: TensorType) -> jax.ShapeDtypeStruct:
-    """A type as JAX writes it."""
-    return jax.ShapeDtypeStruct(t.shape, numpy_dtype(t.dtype))
+def shape_dtype(t: TensorType, device: jax.Device) -> jax.ShapeDtypeStruct:
+    """A type as JAX writes it, on one device."""
+    sharding = SingleDeviceSharding(device)
+    return jax.ShapeDtypeStruct(t.shape, numpy_dtype(t.dtype), sharding=sharding)
 
 
 def _abstract(*_: Any, token: int) -> list[jax.core.ShapedArray]:

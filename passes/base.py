@@ -1,4 +1,4 @@
-"""What a pass is: a name, a function that rewrites a graph in place, and what must come before it."""
+"""What a pass is: a name, a function that rewrites a graph in place, and what must precede it."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from tpu_compile.passes.base import Pass
 aten = torch.ops.aten
 
 
-# How each random op is made of tpu.uniform, tpu.normal and tpu.randint. The function takes the op's
-# arguments as tensors and scalars, and a draw(op, size, dtype, *limits) that makes one fresh sample.
+# How each random op is made of tpu.uniform, tpu.normal and tpu.randint: a function of a writer of
+# nodes and the op's arguments.
 _RECIPES: dict[Any, Callable[..., Any]] = {}
 
 

@@ -1,4 +1,4 @@
-"""The order of the passes on a forward, backward or inference graph, and what each must keep valid."""
+"""The order of the passes on a forward, backward or inference graph, and the check after each."""
 
 from __future__ import annotations
 

@@ -14,7 +14,15 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 
-from tpu_compile import compile_log, options, partition, torch_internals, versions
+from tpu_compile import (
+    chips,
+    compile_log,
+    options,
+    partition,
+    process_state,
+    torch_internals,
+    versions,
+)
 from tpu_compile.errors import FallbackWarning, TargetUnavailable, UnsupportedCase, UnsupportedMode
 from tpu_compile.lowering import decompositions
 from tpu_compile.lowering.interpreter import Settings
@@ -53,7 +61,7 @@ def tpu(
         Recompiled: with ``on_recompile="error"``.
     """
     start = time.perf_counter()
-    versions.check()
+    _prepare()
     opts = read_options(options)
     if mode is not None and mode not in MODES:
         raise UnsupportedMode(mode=mode, why="torch.compile has no such mode.", valid=MODES)
@@ -104,11 +112,15 @@ def settings_for(opts: Options) -> Settings:
 
 
 @functools.cache
+def _prepare() -> None:
+    versions.check()
+    process_state.without_tpu()
+
+
+@functools.cache
 def _tpu_attached() -> bool:
-    try:
-        return jax.default_backend() == "tpu"
-    except RuntimeError:
-        return False
+    # Without a chip there is no need to ask JAX, which would load libtpu and search for a while.
+    return bool(chips.attached()) and jax.default_backend() == "tpu"
 
 
 def _partition(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[Any, Any]:

@@ -13,9 +13,9 @@ ALIGNMENT = 64  # bytes; XLA:CPU copies what is aligned less
 
 
 @functools.cache
-def cpu_device() -> jax.Device:
-    """JAX's CPU device that host tensors alias."""
-    return jax.local_devices(backend="cpu")[0]
+def device(target: str) -> jax.Device:
+    """JAX's first local device of a target, "cpu" or "tpu". Host tensors alias the CPU's memory."""
+    return jax.local_devices(backend=target)[0]
 
 
 def to_jax(t: torch.Tensor) -> jax.Array:
@@ -25,7 +25,7 @@ def to_jax(t: torch.Tensor) -> jax.Array:
     """
     if t.requires_grad:
         t = t.detach()
-    return dlpack_to_array(torch._C._to_dlpack(t), cpu_device(), None)
+    return dlpack_to_array(torch._C._to_dlpack(t), device("cpu"), None)
 
 
 def to_torch(a: jax.Array) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Compiled programs on disk: JAX's persistent cache, in a folder of ours unless the user set one."""
+"""Compiled programs on disk: JAX's persistent cache, in our folder unless the user set one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The calling convention of a compiled graph: torch arguments to program arguments, and back.
 
 The program sees C-contiguous arrays only. A dense argument in another order of dimensions (a
-transposed weight, channels_last) is handed over in the order of its memory and transposed inside the
-program; results go the other way. What is only a view in eager is made by torch, outside the program.
+transposed weight, channels_last) is handed over in the order of its memory and transposed inside
+the program; results go the other way. What is only a view in eager is made by torch.
 """
 
 from __future__ import annotations

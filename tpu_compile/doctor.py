@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tpu_compile import versions
+from tpu_compile.chips import attached
+from tpu_compile.process_state import NO_TPU
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,17 +29,6 @@ OWN_PACKAGE = "tpu_compile"
 BACKEND_NAME = "tpu"
 FREE_DEVICE_NAME = "privateuseone"
 """What torch calls its one slot for an outside device while nobody has taken it."""
-
-TPU_CHIPS = {
-    "0x0027": "v2 or v3",
-    "0x005e": "v4",
-    "0x0062": "v5p",
-    "0x0063": "v5e",
-    "0x006f": "v6e",
-    "0x0076": "tpu7x",
-}
-"""PCI device ids of the vendor below (which makes network cards, too)."""
-GOOGLE_PCI_VENDOR = "0x1ae0"
 
 ENVIRONMENT = (
     "JAX_PLATFORMS",
@@ -271,7 +261,7 @@ def _device_slot(facts: Facts) -> Finding:
 def collect() -> Facts:
     """Looks at this process, its packages, and (in a child process) the devices JAX sees."""
     names = ("torch", "jax", "jaxlib", "libtpu", "numpy")
-    chips = _attached_chips()
+    chips = attached()
     devices, devices_error = _list_devices(has_chips=bool(chips))
     torch_error, slot, slot_is_ours = _torch_device_slot()
     return Facts(
@@ -313,15 +303,6 @@ def _torch_device_slot() -> tuple[str | None, str, bool]:
     return None, slot, owner.split(".")[0] == OWN_PACKAGE
 
 
-def _attached_chips() -> tuple[str, ...]:
-    chips = []
-    for vendor in Path("/sys/bus/pci/devices").glob("*/vendor"):
-        if vendor.read_text().strip() == GOOGLE_PCI_VENDOR:
-            kind = TPU_CHIPS.get((vendor.parent / "device").read_text().strip())
-            chips += [kind] if kind else []
-    return tuple(chips)
-
-
 _LIST_DEVICES = """
 import json, jax
 print(json.dumps([[d.platform, d.device_kind] for d in jax.devices()]))
@@ -333,8 +314,7 @@ def _list_devices(*, has_chips: bool) -> tuple[tuple[Device, ...], str | None]:
     environment = dict(os.environ)
     if not has_chips:
         # Else libtpu asks a metadata server that is not there, and complains.
-        environment.setdefault("TPU_SKIP_MDS_QUERY", "1")
-        environment.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+        environment = {**NO_TPU, **environment}
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-c", _LIST_DEVICES],

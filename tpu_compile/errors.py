@@ -151,8 +151,8 @@ class OutOfMemory(TpuCompileError, RuntimeError):
 
     text = (
         "out of memory running a compiled graph ({arguments} of arguments, {outputs} of outputs, "
-        "{temporaries} of temporaries): {why}. Reduce the batch, use activation checkpointing, or a "
-        "smaller dtype."
+        "{temporaries} of temporaries): {why}. Reduce the batch, use activation checkpointing, or "
+        "a smaller dtype."
     )
 
 

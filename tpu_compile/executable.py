@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import torch
+from jax.sharding import SingleDeviceSharding
 from torch import fx
 
 from tpu_compile import buffers, caches, calling, compile_log, errors
@@ -31,6 +32,7 @@ class Executable:
     compiled: Any
     arguments: calling.Arguments
     results: calling.Results
+    device: jax.Device | None = None  # where it is not the CPU, whose memory tensors are in
     stablehlo: str = ""
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
@@ -41,9 +43,13 @@ class Executable:
             for i, dtype in self.arguments.scalars:
                 arrays.append(buffers.to_jax(torch.tensor(args[i], dtype=dtype)))
             try:
+                if self.device is not None:
+                    arrays = jax.device_put(arrays, self.device)
                 results = self.compiled(*arrays)
                 # The inputs are the user's own memory: the program must have read it on return.
                 jax.block_until_ready(results)
+                if self.device is not None:
+                    results = jax.device_put(results, buffers.device("cpu"))
             except jax.errors.JaxRuntimeError as err:
                 raise self._runtime_error(err) from err
             tensors = [buffers.to_torch(r) for r in results]
@@ -93,8 +99,11 @@ def compile_graph(
     with jax.enable_x64(True), primitive.registered(graph) as token:
         fn = _program(token, arguments, results)
         fn.__name__ = fn.__qualname__ = name
-        types = [primitive.shape_dtype(t) for t in arguments.types]
-        lowered = jax.jit(fn, keep_unused=True).lower(*types)
+        device = buffers.device(settings.target)
+        types = [primitive.shape_dtype(t, device) for t in arguments.types]
+        lowered = jax.jit(fn, keep_unused=True, out_shardings=SingleDeviceSharding(device)).lower(
+            *types
+        )
         text = lowered.as_text(debug_info=True) if keep_text else ""
         middle = time.perf_counter()
         try:
@@ -104,7 +113,9 @@ def compile_graph(
             raise errors.CompileFailed(target=settings.target, why=str(err)) from err
     compile_log.add_stage("lowering", middle - start)
     compile_log.add_stage("xla", time.perf_counter() - middle)
-    return Executable(compiled, arguments, results, text)
+    return Executable(
+        compiled, arguments, results, None if settings.target == "cpu" else device, text
+    )
 
 
 def _program(

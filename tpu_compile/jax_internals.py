@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jax._src import compilation_cache as _cc
 from jax._src import config as _config
+from jax._src import xla_bridge as _xla_bridge
 from jax._src.compilation_cache_interface import CacheInterface
 from jax._src.lib import _jax
 
@@ -19,8 +21,29 @@ dlpack_to_array = _jax.dlpack_managed_tensor_to_buffer
 array_to_dlpack = _jax.buffer_to_dlpack_managed_tensor
 
 
+def skip_tpu_search() -> None:
+    """Has JAX take it that there is no TPU, unless it has looked for devices already.
+
+    Loading libtpu to find none takes seconds and prints complaints. Compiling for a topology loads
+    it by another way and is not affected.
+    """
+    registration = _xla_bridge._backend_factories.get("tpu")
+    if registration is not None and not _xla_bridge._backends:
+        _xla_bridge._backend_factories["tpu"] = dataclasses.replace(registration, factory=_no_tpu)
+
+
+def _no_tpu() -> NoReturn:
+    raise RuntimeError("no TPU chip is attached to this machine")
+
+
+def tpu_search_skipped() -> bool:
+    """Whether ``skip_tpu_search`` took effect."""
+    registration = _xla_bridge._backend_factories.get("tpu")
+    return registration is not None and registration.factory is _no_tpu
+
+
 class VerifiedCache(CacheInterface):
-    """JAX's file cache with a checksum in each file: a damaged file counts as missing and is removed.
+    """JAX's file cache with a checksum in each file: a damaged one counts as missing and goes.
 
     Args:
         files: the cache that keeps the bytes.
@@ -63,9 +86,7 @@ def user_cache_setting() -> bool:
 
 
 @contextlib.contextmanager
-def compilation_cache(
-    folder: Path | None, damaged: Callable[[Path], None]
-) -> Iterator[None]:
+def compilation_cache(folder: Path | None, damaged: Callable[[Path], None]) -> Iterator[None]:
     """Gives compiles within a persistent cache in a folder, or none at all.
 
     JAX has one cache object per process, made from the settings at its first use and kept. So the

@@ -24,10 +24,10 @@ class Options:
 
     Attributes:
         target: what to compile for. "auto" is the attached TPU, or else the CPU.
-        fallback: what happens with an op that has no rule: run it eagerly and "warn" once, or "error".
+        fallback: what an op without a rule does: run eagerly and "warn" once, or "error".
         on_recompile: what a compile of the same code after its first does. "error" forbids it.
-        matmul_precision: of float32 matmuls. "auto" follows ``torch.get_float32_matmul_precision``;
-            on the CPU a float32 matmul is always computed in full float32.
+        matmul_precision: of float32 matmuls. "auto" is torch's float32 matmul precision; on the CPU
+            a float32 matmul is always computed in full float32.
         dump_dir: a folder for the text of each compile step; None for no dumps. Default from the
             environment's TPU_COMPILE_DUMP.
         passes_after: passes of a plug-in, by the name of the pass they follow.

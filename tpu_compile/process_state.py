@@ -1,9 +1,17 @@
-"""Whatever of torch or JAX is set for the whole process, and why: ``doctor`` lists it."""
+"""Whatever is set for the whole process, of torch, JAX or the environment: ``doctor`` lists it."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from tpu_compile import chips
+
+# Without a TPU, libtpu asks a metadata server that is not there for its slice, and complains of
+# missing host names. Set only where the user has set nothing.
+NO_TPU = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
 
 
 @dataclass(frozen=True)
@@ -21,16 +29,42 @@ class Setting:
     current: Callable[[], str]
 
 
-def _tpu_namespace() -> str:
-    import sys
+def _search() -> str:
+    if "jax" not in sys.modules:
+        return "not set"
+    from tpu_compile import jax_internals
 
-    return "defined" if "tpu_compile.random_ops" in sys.modules else "not defined"
+    return "skipped" if jax_internals.tpu_search_skipped() else "as JAX does it"
 
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "torch.ops.tpu",
         "the custom ops that graphs hold after our passes; defined at the first compile",
-        _tpu_namespace,
+        lambda: "defined" if "tpu_compile.random_ops" in sys.modules else "not defined",
+    ),
+    Setting(
+        "JAX's search for TPUs",
+        "skipped from the first compile on where no chip is attached: it takes seconds",
+        _search,
+    ),
+    *(
+        Setting(
+            f"environment variable {name}",
+            "keeps libtpu quiet; set at the first compile where no chip is attached",
+            lambda name=name: os.environ.get(name, "not set"),  # type: ignore[misc]
+        )
+        for name in NO_TPU
     ),
 )
+
+
+def without_tpu() -> None:
+    """Keeps JAX and libtpu quick and quiet where no chip is attached; call before JAX starts."""
+    if chips.attached():
+        return
+    from tpu_compile import jax_internals
+
+    jax_internals.skip_tpu_search()
+    for name, value in NO_TPU.items():
+        os.environ.setdefault(name, value)

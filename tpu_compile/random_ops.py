@@ -1,8 +1,8 @@
 """``torch.ops.tpu``'s random ops: a seed drawn by the host, and samples that are pure in it.
 
-``seed`` draws 64 bits from torch's default CPU generator, so ``torch.manual_seed``, ``fork_rng`` and
-``set_rng_state`` govern compiled code. The others are functions of (seed, number of the op in its
-graph, position), the same function wherever they run: Threefry-2x32 as JAX's generator uses it.
+``seed`` draws 64 bits from torch's default CPU generator, so ``torch.manual_seed``, ``fork_rng``
+and ``set_rng_state`` govern compiled code. The others are functions of (seed, number of the op in
+its graph, position), the same wherever they run: Threefry-2x32 as JAX's generator uses it.
 """
 
 from __future__ import annotations

@@ -99,11 +99,11 @@ def _takes_value(user: fx.Node, scalar: fx.Node) -> bool:
         for v in (*user.args, *user.kwargs.values())
         if isinstance(v, list | tuple)
     )
-    return bool(uses) and not nested and all("Scalar" in _type_name(a) for a in uses)
+    return bool(uses) and not nested and all(str(a.type) in _VALUES for a in uses)
 
 
-def _type_name(arg: Any) -> str:
-    return "Scalar" if str(arg.real_type) in ("number", "Optional[number]") else str(arg.real_type)
+# Argument types of a schema that take a number as a value; a Tensor is one for ops like add.
+_VALUES = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
 
 
 def bind(gm: fx.GraphModule, args: Sequence[Any]) -> dict[sympy.Symbol, Any]:

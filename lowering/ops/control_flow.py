@@ -37,7 +37,7 @@ def _bodies(ctx: LoweringContext, *graphs: fx.GraphModule) -> Iterator[list[Body
 
 
 def _values(operands: Sequence[Any]) -> list[Value]:
-    """The operands that are tensors or runtime scalars; known integers are in the bodies already."""
+    """The operands that are tensors or runtime scalars; known integers are in the bodies."""
     return [v for v in operands if isinstance(v, ir.Value)]
 
 
