@@ -505,5 +505,69 @@ def dot_general(
     )
 
 
+def convolution(
+    x: Value,
+    kernel: Value,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    *,
+    input_dims: Sequence[int],
+    kernel_dims: Sequence[int],
+    output_dims: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    strides: Sequence[int] | None = None,
+    input_dilation: Sequence[int] | None = None,
+    kernel_dilation: Sequence[int] | None = None,
+    feature_groups: int = 1,
+    batch_groups: int = 1,
+    precision: str = "HIGHEST",
+) -> Value:
+    """Slides a kernel over a value.
+
+    Args:
+        x: the input.
+        kernel: of x's dtype.
+        shape: the result's.
+        dtype: the result's, and the accumulator's.
+        input_dims: where x has batch, features, and each spatial dimension.
+        kernel_dims: where the kernel has output features, input features, and each spatial one.
+        output_dims: where the result has batch, features, and each spatial dimension.
+        padding: low and high, per spatial dimension; negative amounts cut.
+        strides: of the kernel's places.
+        input_dilation: the distance of x's elements.
+        kernel_dilation: the distance of the kernel's elements.
+        feature_groups: how many groups the features fall into.
+        batch_groups: how many groups the batch falls into, each with its own output features.
+        precision: DEFAULT, HIGH or HIGHEST.
+    """
+    ones = [1] * len(padding)
+    numbers = hlo.ConvDimensionNumbers.get(
+        input_batch_dimension=input_dims[0],
+        input_feature_dimension=input_dims[1],
+        input_spatial_dimensions=list(input_dims[2:]),
+        kernel_input_feature_dimension=kernel_dims[1],
+        kernel_output_feature_dimension=kernel_dims[0],
+        kernel_spatial_dimensions=list(kernel_dims[2:]),
+        output_batch_dimension=output_dims[0],
+        output_feature_dimension=output_dims[1],
+        output_spatial_dimensions=list(output_dims[2:]),
+    )
+    each = hlo.PrecisionAttr.get(precision)
+    i64 = ir.IntegerType.get_signless(64)
+    return hlo.convolution(
+        tensor_type(shape, dtype),
+        x,
+        kernel,
+        numbers,
+        ir.IntegerAttr.get(i64, feature_groups),
+        ir.IntegerAttr.get(i64, batch_groups),
+        window_strides=_i64s(strides or ones),
+        padding=ir.DenseIntElementsAttr.get(np.asarray(padding, np.int64), shape=[len(ones), 2]),
+        lhs_dilation=_i64s(input_dilation or ones),
+        rhs_dilation=_i64s(kernel_dilation or ones),
+        precision_config=ir.ArrayAttr.get([each, each]),
+    )
+
+
 def _i64s(values: Sequence[int]) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get([int(v) for v in values])

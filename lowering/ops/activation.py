@@ -67,13 +67,3 @@ def hardtanh(
 ) -> Value:
     """hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor"""
     return clamp(ctx, x, min_val, max_val)
-
-
-@lowers(aten.softshrink.default)
-def softshrink(ctx: LoweringContext, x: Value, lambd: Value | Scalar = 0.5) -> Value:
-    """softshrink(Tensor self, Scalar lambd=0.5) -> Tensor"""
-    x, lambd = ctx.operands(x, lambd)
-    low = select(
-        compare("LT", x, hlo.negate(lambd)), hlo.add(x, lambd), hlo.multiply(x, full_like(x, 0))
-    )
-    return ctx.result(select(compare("GT", x, lambd), hlo.subtract(x, lambd), low))
