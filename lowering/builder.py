@@ -178,6 +178,11 @@ def transpose(v: Value, perm: Sequence[int]) -> Value:
     return hlo.transpose(v, _i64s(perm))
 
 
+def inverse(perm: Sequence[int]) -> list[int]:
+    """The permutation that undoes another."""
+    return sorted(range(len(perm)), key=perm.__getitem__)
+
+
 def slice_(
     v: Value, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None
 ) -> Value:

@@ -279,7 +279,7 @@ def index_put(
     shape = [*others[:place], *shape_of(at)[:-1], *others[place:]]
     values = as_type(values, acc, shape)
     perm = moved(batch, len(shape), place)
-    values = transpose(values, sorted(range(len(perm)), key=perm.__getitem__))
+    values = transpose(values, builder.inverse(perm))
     combine = hlo.add if accumulate else last
     return ctx.result(builder.scatter(as_type(x, acc), at, values, dims, combine))
 

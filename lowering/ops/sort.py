@@ -12,10 +12,11 @@ from tpu_compile.lowering import builder
 from tpu_compile.lowering.builder import compare, is_nan, select
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.jax_bridge import jnp_call
-from tpu_compile.lowering.mlir import Value, hlo
+from tpu_compile.lowering.mlir import Value, chlo, hlo
+from tpu_compile.lowering.ops.creation import filled
 from tpu_compile.lowering.ops.indexing import along
 from tpu_compile.lowering.registry import lowers
-from tpu_compile.lowering.types import dtype_of, shape_of
+from tpu_compile.lowering.types import dtype_of, math_dtype, shape_of
 
 aten = torch.ops.aten
 
@@ -65,11 +66,33 @@ def topk(
     sorted: bool = True,
 ) -> tuple[Value, Value]:
     """topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)"""  # noqa: E501
-    values, at = sorted_with_indices(x, dim, descending=largest)
-    if not shape_of(x):
-        return values, at
-    dim %= len(shape_of(x))
-    return builder.slice_dim(values, dim, 0, k), builder.slice_dim(at, dim, 0, k)
+    rank = len(shape_of(x))
+    if not rank or not k:
+        at = builder.zeros(ctx.out.shape, torch.int64)
+        return builder.reshape(x, ()) if not rank and k else filled(ctx, 0), at
+    perm = [d for d in range(rank) if d != dim % rank] + [dim % rank]
+    back = builder.inverse(perm)
+    v = builder.transpose(x, perm)
+    values, at = chlo.top_k(_ranked(v, largest=largest), k)
+    values, at = _ranked(values, largest=largest), builder.convert(at, torch.int64)
+    if dtype_of(x) != dtype_of(values):
+        values = builder.convert(values, dtype_of(x))
+    return builder.transpose(values, back), builder.transpose(at, back)
+
+
+def _ranked(v: Value, *, largest: bool) -> Value:
+    """The values so that the largest ones are wanted, NaN among them where torch has it so.
+
+    Its own inverse. top_k orders NaN by its sign bit: where the smallest are wanted, a NaN comes
+    last, as negative; else first, as positive.
+    """
+    dtype = dtype_of(v)
+    if not dtype.is_floating_point:
+        return v if largest else hlo.not_(v)
+    v = builder.convert(v, math_dtype(dtype))
+    ranked = v if largest else hlo.negate(v)
+    nan = builder.full_like(v, math.nan)
+    return select(is_nan(v), nan if largest else hlo.negate(nan), ranked)
 
 
 def nth(

@@ -109,7 +109,7 @@ def as_strided(
         reshape(grid, box.grid), box.low, [a + n for a, n in zip(box.low, box.sizes, strict=True)]
     )
     part = reshape(part, box.sizes[:-1])
-    part = transpose(part, sorted(range(len(box.dims)), key=box.dims.__getitem__))
+    part = transpose(part, builder.inverse(box.dims))
     return builder.broadcast_to(reshape(part, once), size)
 
 
@@ -142,7 +142,7 @@ def _as_strided_scatter(
         flat = builder.slice_dim(reshape(grid, [numel + extra]), 0, 0, numel)
     shape = shape_of(x)
     out = reshape(flat, [shape[d] for d in order])
-    return transpose(out, sorted(range(len(order)), key=order.__getitem__))
+    return transpose(out, builder.inverse(order))
 
 
 @lowers(aten.as_strided_scatter.default)

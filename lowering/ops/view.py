@@ -286,7 +286,7 @@ def diagonal_scatter(
     shape = shape_of(x)
     rank, n, r = len(shape), shape_of(src)[-1], max(0, -offset)
     if n == 0:
-        return transpose(x, sorted(range(rank), key=perm.__getitem__))
+        return transpose(x, builder.inverse(perm))
     row = builder.add_scalar(iota(shape, rank - 2), offset)
     on_diagonal = compare("EQ", row, iota(shape, rank - 1))
     along = [0] * (rank - 2)
@@ -294,4 +294,4 @@ def diagonal_scatter(
     src = builder.pad(src, [*along, r], [*along, shape[-2] - r - n])
     src = builder.broadcast_in_dim(src, shape, range(rank - 1))
     out = select(on_diagonal, src, x)
-    return transpose(out, sorted(range(rank), key=perm.__getitem__))
+    return transpose(out, builder.inverse(perm))

@@ -26,6 +26,28 @@ NOT_LOWERED: dict[str, str] = {
     "aten.sym_storage_offset.default": "answers about a shape, which is concrete here",
     "aten.sym_stride.int": "answers about a shape, which is concrete here",
     "aten.sym_numel.default": "answers about a shape, which is concrete here",
+    "aten.rand.default": "the pass functional-random replaces it",
+    "aten.randn.default": "the pass functional-random replaces it",
+    "aten.randperm.default": "the pass functional-random replaces it",
+    "aten.native_dropout.default": "the pass functional-random replaces it",
+    "aten.avg_pool1d.default": "torch makes it of avg_pool2d before a graph is traced",
+    "aten.adaptive_avg_pool1d.default": "torch makes it of another op before a graph is traced",
+    **dict.fromkeys(
+        (
+            "aten._adaptive_avg_pool2d_backward.default",
+            "aten._adaptive_avg_pool3d.default",
+            "aten._cdist_forward.default",
+            "aten._fft_c2r.default",
+            "aten._fft_r2c.default",
+            "aten._pdist_forward.default",
+            "aten.avg_pool2d.default",
+            "aten.avg_pool2d_backward.default",
+            "aten.avg_pool3d.default",
+            "aten.convolution.default",
+            "aten.convolution_backward.default",
+        ),
+        "no rule yet",
+    ),
 }
 
 
