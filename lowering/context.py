@@ -12,7 +12,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 from tpu_compile.errors import UnsupportedCase
 from tpu_compile.lowering import builder
 from tpu_compile.lowering.mlir import Value
-from tpu_compile.lowering.types import TensorType, math_dtype
+from tpu_compile.lowering.types import RuntimeScalar, TensorType, math_dtype
 
 if TYPE_CHECKING:
     from jax.interpreters.mlir import LoweringRuleContext
@@ -61,7 +61,8 @@ class LoweringContext:
 
     def _elementwise(self, kind: ELEMENTWISE_TYPE_PROMOTION_KIND) -> torch.dtype:
         args = [a.meta["val"] if isinstance(a, fx.Node) else a for a in self.node.args]
-        kinds = (torch.Tensor, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+        args = [a.example if isinstance(a, RuntimeScalar) else a for a in args]
+        kinds = (torch.Tensor, int, float, complex)
         return elementwise_dtypes(
             *(a for a in args if isinstance(a, kinds)), type_promotion_kind=kind
         )[1]
@@ -102,10 +103,8 @@ def types_of(val: Any) -> tuple[TensorType, ...]:
         return (TensorType(tuple(int(s) for s in val.shape), val.dtype),)
     if isinstance(val, list | tuple):
         return tuple(t for v in val for t in types_of(v))
-    if isinstance(val, bool | torch.SymBool):
-        return (TensorType((), torch.bool),)
-    if isinstance(val, int | torch.SymInt):
-        return (TensorType((), torch.int64),)
-    if isinstance(val, float | torch.SymFloat):
-        return (TensorType((), torch.float64),)
+    if isinstance(val, RuntimeScalar):
+        return (TensorType((), val.dtype),)
+    if isinstance(val, bool | int | float):
+        return (TensorType((), RuntimeScalar(type(val)).dtype),)
     return ()

@@ -48,6 +48,27 @@ class TensorType:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
 
 
+@dataclass(frozen=True)
+class RuntimeScalar:
+    """A Python number that a program takes as an input, as ``meta["val"]`` of its node.
+
+    Attributes:
+        kind: int, float or bool.
+    """
+
+    kind: type
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype it is computed in."""
+        return {int: torch.int64, float: torch.float64, bool: torch.bool}[self.kind]
+
+    @property
+    def example(self) -> int | float | bool:
+        """A number of its kind, for type promotion."""
+        return self.kind(1)
+
+
 def element_type(dtype: torch.dtype) -> ir.Type:
     """The MLIR element type of a torch dtype; needs an MLIR context."""
     if dtype not in _MLIR_NAME:

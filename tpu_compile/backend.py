@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,11 +16,15 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 
+import tpu_compile
 from tpu_compile import (
+    __version__,
     chips,
     compile_log,
+    lowering,
     options,
     partition,
+    passes,
     process_state,
     torch_internals,
     versions,
@@ -27,6 +33,7 @@ from tpu_compile.errors import FallbackWarning, TargetUnavailable, UnsupportedCa
 from tpu_compile.lowering import decompositions
 from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
+from tpu_compile.passes import pipeline
 from tpu_compile.passes.functional_random import RANDOM_OPS, functional_random
 from tpu_compile.program import Program
 
@@ -69,28 +76,50 @@ def tpu(
     compile_log.frame(gm, opts.on_recompile)
     _report_graph_break(gm, opts)
 
-    def compiler(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Program]:
+    def compiler(kind: str) -> torch_internals.StoringCompiler:
         def compile_one(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Program:
             if kind == "inference":
                 functional_random.run(graph)
-            return Program(graph, opts, settings, kind)
+            return Program.build(graph, opts, settings, kind)
 
-        return compile_one
+        return torch_internals.StoringCompiler(Program, compile_one)
 
     before = sum(compile_log.stage_times().values())
-    compiled = aot_autograd(
+    backend = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         partition_fn=_partition,
         decompositions=decompositions.table(RANDOM_OPS),
-    )(gm, example_inputs)
+    )
+    with torch_internals.aot_cache(_cache_tag(opts, settings)):
+        compiled = backend(gm, example_inputs)
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)
     return compiled
 
 
 read_options = options.read
+
+
+def _cache_tag(opts: Options, settings: Settings) -> str | None:
+    """What a cached program depends on beside its graph, or None where it must not be cached."""
+    if not opts.cache or opts.dump_dir is not None or opts.passes_after:
+        return None  # a dump shows every step; a plug-in's passes may change under the same name
+    order = [p.name for p in pipeline.DEFAULT]
+    parts = (__version__, jax.__version__, order, settings, opts.cache_key, _source_digest())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _source_digest() -> str:
+    """A digest of this package's files: an edit makes what was compiled before it stale."""
+    root = Path(tpu_compile.__file__).parent
+    folders = [root, *(Path(m.__path__[0]) for m in (lowering, passes))]
+    digest = hashlib.sha256()
+    for path in sorted(p for f in folders for p in f.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def settings_for(opts: Options) -> Settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from tpu_compile import (
     torch_internals,
 )
 from tpu_compile.executable import Executable, compile_graph
+from tpu_compile.graph_store import StoredGraph, restore, store
 from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
 from tpu_compile.passes import pipeline
@@ -30,46 +32,74 @@ from tpu_compile.passes import pipeline
 EMBED_LIMIT = 64
 
 
-class Program:
+@dataclass
+class Program(torch_internals.StoredCode):
     """An AOT graph's compiled code. Called with a list of arguments that it empties (boxed).
 
     A graph without symbols is compiled at once. A symbolic one is compiled at the first call with
-    each combination of sizes, strides and integers.
+    each combination of sizes, strides and integers. AOTAutograd's cache keeps a program as its
+    graph after all passes; what XLA made of it is in XLA's cache.
     """
 
-    def __init__(self, gm: fx.GraphModule, options: Options, settings: Settings, kind: str) -> None:
-        self._boxed_call = True  # AOTAutograd looks for it in the instance's own attributes
-        self.options, self.settings, self.kind = options, settings, kind
-        self.dump = dump.Dump(options.dump_dir, kind)
-        self.dump.graph("captured", gm)
+    gm: fx.GraphModule | None
+    options: Options
+    settings: Settings
+    kind: str
+    origin: str
+    extras: list[Callable[[], Any]]
+    symbolic: bool
+    stored: StoredGraph | None = None
+
+    @classmethod
+    def build(cls, gm: fx.GraphModule, options: Options, settings: Settings, kind: str) -> Program:
+        """Runs the passes over a graph of AOTAutograd and compiles it.
+
+        Args:
+            gm: functional ATen ops; changed in place.
+            options: the user's.
+            settings: target and precision.
+            kind: "forward", "backward" or "inference".
+        """
+        shown = dump.Dump(options.dump_dir, kind)
+        shown.graph("captured", gm)
         start = time.perf_counter()
-        self.extras = _lift(gm)
-        pipeline.run(gm, pipeline.compose(options.passes_after), self.dump.observe)
+        origin = torch_internals.where(gm)
+        extras = _lift(gm)
+        pipeline.run(gm, pipeline.compose(options.passes_after), shown.observe)
+        gm = specialize.copy_graph(gm)  # AOTAutograd clears the metadata of its own
+        symbolic = specialize.abstract(gm)
         compile_log.add_stage("passes", time.perf_counter() - start)
-        self.gm = gm
-        self.origin = torch_internals.where(gm)
+        program = cls(gm, options, settings, kind, origin, extras, symbolic)
+        program._prepare(shown)
+        return program
+
+    def _prepare(self, shown: dump.Dump) -> None:
+        # AOTAutograd looks for these in the instance's own attributes.
+        self._boxed_call = True
+        self._fx_graph_cache_key, self._time_taken_ns = "tpu_compile", 0
+        self._dump = shown
         self._by_shape: dict[Any, Callable[[list[Any]], list[Any]]] = {}
-        self._static: Callable[[list[Any]], list[Any]] | None = None
-        if specialize.is_symbolic(gm):
-            self._runtime = specialize.runtime_scalars(gm)
-            self._runtime_index = {
-                i for i, p in enumerate(gm.graph.find_nodes(op="placeholder")) if p in self._runtime
-            }
+        self._runtime: set[fx.Node] = set()
+        self._run: Callable[[list[Any]], list[Any]] | None = None
+        assert self.gm is not None
+        if self.symbolic:
+            self._runtime = specialize.runtime_scalars(self.gm)
+            placeholders = self.gm.graph.find_nodes(op="placeholder")
+            self._sizes = {i for i, p in enumerate(placeholders) if p not in self._runtime}
         else:
-            self._static = self._compile(gm)
+            self._run = self._compile(self.gm)
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Runs the graph on its flat arguments; compiles first where the shapes are new."""
         full = [*args, *(make() for make in self.extras)]
         args.clear()
-        run = self._static or self._find(full)
-        return run(full)
+        return (self._run or self._find(full))(full)
 
     def _find(self, args: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
         key = tuple(
             (*a.shape, *a.stride(), a.storage_offset())
             if isinstance(a, torch.Tensor)
-            else (a if i not in self._runtime_index else None)
+            else (a if i in self._sizes else None)
             for i, a in enumerate(args)
         )
         run = self._by_shape.get(key)
@@ -81,6 +111,29 @@ class Program:
             compile_log.add_stage("passes", time.perf_counter() - start)
             run = self._by_shape[key] = self._compile(concrete)
         return run
+
+    # ------------------------------------------------------------ in AOTAutograd's cache
+
+    def prepare_for_serialization(self) -> None:
+        """Replaces what can't be pickled; called on a copy."""
+        assert self.gm is not None
+        self.stored = store(self.gm)
+        self.gm = None
+        for name in ("_dump", "_by_shape", "_runtime", "_run", "_sizes"):
+            self.__dict__.pop(name, None)
+
+    def post_compile(self, *_: Any) -> None:
+        """Makes a program that came from the cache callable; nothing to do for a new one."""
+        if self.gm is None:
+            assert self.stored is not None
+            self.gm, self.stored = restore(self.stored), None
+            with torch_internals.without_modes():
+                self._prepare(dump.Dump(None, self.kind))
+
+    def set_triton_bundle(self, _bundle: Any) -> None:
+        """There is none."""
+
+    # ------------------------------------------------------------ compiling
 
     def _compile(self, gm: fx.GraphModule) -> Callable[[list[Any]], list[Any]]:
         with torch_internals.without_modes(), repro.on_failure(gm, self.options, self.kind):
@@ -128,10 +181,10 @@ class Program:
             self.settings,
             name=name,
             compiler_options=dict(self.options.compiler_options),
-            keep_text=self.dump.enabled,
+            keep_text=self._dump.enabled,
             cache=self.options.cache,
         )
-        self.dump.text("stablehlo", exe.stablehlo, "mlir")
+        self._dump.text("stablehlo", exe.stablehlo, "mlir")
         return exe
 
 
@@ -150,6 +203,10 @@ class _Stage(torch.nn.Module):
 def _run_parts(parts: fx.GraphModule, args: list[Any]) -> list[Any]:
     with torch.no_grad():
         return list(pytree.tree_leaves(parts(*args), is_leaf=lambda x: x is None))
+
+
+def _same(value: torch.Tensor) -> torch.Tensor:
+    return value
 
 
 def _lift(gm: fx.GraphModule) -> list[Callable[[], Any]]:
@@ -171,7 +228,7 @@ def _lift(gm: fx.GraphModule) -> list[Callable[[], Any]]:
             if not isinstance(value, torch.Tensor) or value.numel() <= EMBED_LIMIT:
                 continue
             node.meta.setdefault("val", torch.empty_like(value, device="meta"))
-            extras.append(lambda value=value: value)
+            extras.append(functools.partial(_same, value))
         last = gm.graph.find_nodes(op="placeholder")
         anchor = last[-1].next if last else next(iter(gm.graph.nodes))
         with gm.graph.inserting_before(anchor):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -16,20 +17,93 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from tpu_compile.lowering.types import RuntimeScalar
+
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
-def is_symbolic(gm: fx.GraphModule) -> bool:
-    """Whether any value of the graph depends on a symbol."""
-    return any(
-        isinstance(n.meta.get("val"), Symbolic) or _has_symbols(n.meta.get("val"))
-        for n in gm.graph.nodes
-    )
+@dataclass(frozen=True)
+class Number:
+    """A symbolic number: an expression over the symbols that a graph's placeholders bind."""
+
+    kind: type  # int, float or bool
+    expr: sympy.Expr
+
+    @classmethod
+    def of(cls, v: Any) -> Any:
+        """A torch symbolic number as a Number; anything else as it is."""
+        if not isinstance(v, Symbolic):
+            return v
+        if v.node.expr.is_number:
+            return _python(v)(v.node.expr)
+        return cls(_python(v), v.node.expr)
 
 
-def _has_symbols(val: Any) -> bool:
-    leaves = pytree.tree_leaves(val)
-    return any(isinstance(t, torch.Tensor) and t._has_symbolic_sizes_strides for t in leaves)
+def _python(v: Any) -> type:
+    return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(v)]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A tensor's type and layout, with numbers that may be symbolic."""
+
+    dtype: torch.dtype
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> Spec:
+        """The spec of a fake, meta or real tensor."""
+        numbers = [Number.of(v) for v in (*t.shape, *t.stride(), t.storage_offset())]
+        return cls(t.dtype, tuple(numbers[: t.dim()]), tuple(numbers[t.dim() : -1]), numbers[-1])
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """Sizes, strides and offset."""
+        return (*self.shape, *self.stride, self.offset)
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether any of the numbers is."""
+        return any(isinstance(v, Number) for v in self.numbers)
+
+    def tensor(self) -> torch.Tensor:
+        """A meta tensor of a concrete spec: what rules and the calling convention read."""
+        base = torch.empty((), dtype=self.dtype, device="meta")
+        return base.as_strided(self.shape, self.stride, self.offset)
+
+
+def abstract(gm: fx.GraphModule) -> bool:
+    """Puts specs and numbers in the place of symbolic values, in place, bodies included.
+
+    What is left needs neither torch's shape environment nor its fake tensors.
+
+    Returns:
+        Whether there was any symbolic value.
+    """
+    found = False
+    for node in gm.graph.nodes:
+        if node.op == "get_attr" and isinstance(
+            body := getattr(gm, node.target, None), fx.GraphModule
+        ):
+            found |= abstract(body)
+        if "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(_abstract, node.meta["val"])
+            leaves = pytree.tree_leaves(node.meta["val"], is_leaf=_is_abstract)
+            found |= any(_is_abstract(v) for v in leaves)
+    return found
+
+
+def _abstract(v: Any) -> Any:
+    if isinstance(v, torch.Tensor):
+        spec = Spec.of(v)
+        return spec if spec.symbolic else v
+    return Number.of(v)
+
+
+def _is_abstract(v: Any) -> bool:
+    return isinstance(v, Spec | Number)
 
 
 def runtime_scalars(gm: fx.GraphModule) -> set[fx.Node]:
@@ -38,12 +112,12 @@ def runtime_scalars(gm: fx.GraphModule) -> set[fx.Node]:
     A learning rate or a step count that changes at each call then costs no compile.
     """
     in_shapes = {
-        s for n in gm.graph.nodes for t in _tensors(n) for v in _numbers(t) for s in _symbols(v)
+        s for n in gm.graph.nodes for t in _specs(n) for v in t.numbers for s in _symbols(v)
     }
     found: set[fx.Node] = set()
     for p in gm.graph.find_nodes(op="placeholder"):
         val = p.meta["val"]
-        if not isinstance(val, Symbolic):
+        if not isinstance(val, Number):
             continue
         free = _symbols(val)
         if not free & in_shapes and _only_as_value(p, set()):
@@ -52,23 +126,19 @@ def runtime_scalars(gm: fx.GraphModule) -> set[fx.Node]:
     fixed = {
         s
         for p in gm.graph.find_nodes(op="placeholder")
-        if isinstance(p.meta["val"], Symbolic) and p not in found
+        if isinstance(p.meta["val"], Number) and p not in found
         for s in _symbols(p.meta["val"])
     }
     return {p for p in found if not _symbols(p.meta["val"]) & fixed}
 
 
-def _tensors(node: fx.Node) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves(node.meta.get("val"))
-    return [t for t in leaves if isinstance(t, torch.Tensor)]
-
-
-def _numbers(t: torch.Tensor) -> list[Any]:
-    return [*t.shape, *t.stride(), t.storage_offset()]
+def _specs(node: fx.Node) -> list[Spec]:
+    leaves = pytree.tree_leaves(node.meta.get("val"), is_leaf=_is_abstract)
+    return [v for v in leaves if isinstance(v, Spec)]
 
 
 def _symbols(v: Any) -> set[sympy.Symbol]:
-    return set(v.node.expr.free_symbols) if isinstance(v, Symbolic) else set()
+    return set(v.expr.free_symbols) if isinstance(v, Number) else set()
 
 
 def _only_as_value(node: fx.Node, seen: set[fx.Node]) -> bool:
@@ -79,7 +149,7 @@ def _only_as_value(node: fx.Node, seen: set[fx.Node]) -> bool:
     for user in node.users:
         if user.op == "output":
             continue
-        if isinstance(user.meta.get("val"), Symbolic):
+        if isinstance(user.meta.get("val"), Number):
             if not _only_as_value(user, seen):
                 return False
         elif not _takes_value(user, node):
@@ -111,8 +181,9 @@ def bind(gm: fx.GraphModule, args: Sequence[Any]) -> dict[sympy.Symbol, Any]:
     bound: dict[sympy.Symbol, Any] = {}
     for node, arg in zip(gm.graph.find_nodes(op="placeholder"), args, strict=True):
         val = node.meta["val"]
-        if isinstance(val, torch.Tensor):
-            for sym, number in zip(_numbers(val), _numbers(arg), strict=True):
+        if isinstance(val, Spec):
+            actual = (*arg.shape, *arg.stride(), arg.storage_offset())
+            for sym, number in zip(val.numbers, actual, strict=True):
                 _bind(bound, sym, number)
         else:
             _bind(bound, val, arg)
@@ -120,8 +191,8 @@ def bind(gm: fx.GraphModule, args: Sequence[Any]) -> dict[sympy.Symbol, Any]:
 
 
 def _bind(bound: dict[sympy.Symbol, Any], sym: Any, number: Any) -> None:
-    if isinstance(sym, Symbolic) and isinstance(sym.node.expr, sympy.Symbol):
-        bound.setdefault(sym.node.expr, number)
+    if isinstance(sym, Number) and isinstance(sym.expr, sympy.Symbol):
+        bound.setdefault(sym.expr, number)
 
 
 def specialize(gm: fx.GraphModule, args: Sequence[Any], runtime: set[fx.Node]) -> fx.GraphModule:
@@ -133,32 +204,30 @@ def specialize(gm: fx.GraphModule, args: Sequence[Any], runtime: set[fx.Node]) -
         runtime: placeholders that stay inputs (``runtime_scalars``).
     """
     bound = bind(gm, args)
-    names = {n.name for n in runtime}
     for p in runtime:
         for s in _symbols(p.meta["val"]):
             bound.pop(s, None)
-    return _substitute(gm, bound, names)
+    return _substitute(gm, bound)
 
 
-def _substitute(
-    gm: fx.GraphModule, bound: dict[sympy.Symbol, Any], keep: set[str]
-) -> fx.GraphModule:
-    new = _copy(gm)
+def _substitute(gm: fx.GraphModule, bound: dict[sympy.Symbol, Any]) -> fx.GraphModule:
+    new = copy_graph(gm)
     for node in list(new.graph.nodes):
         val = node.meta.get("val")
         if node.op == "get_attr" and isinstance(getattr(gm, node.target, None), fx.GraphModule):
             # a control flow body: its sizes are made of the same symbols
-            setattr(new, node.target, _substitute(getattr(gm, node.target), bound, set()))
-        if node.op == "placeholder" and node.name in keep:
-            continue
+            setattr(new, node.target, _substitute(getattr(gm, node.target), bound))
         if node.op != "output" and val is not None:
-            node.meta["val"] = pytree.tree_map(lambda v: _concrete(v, bound), val)
+            node.meta["val"] = pytree.tree_map(
+                lambda v: _concrete(v, bound), val, is_leaf=_is_abstract
+            )
         _fold(node)
     new.graph.eliminate_dead_code()
     return new
 
 
-def _copy(gm: fx.GraphModule) -> fx.GraphModule:
+def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
+    """A copy whose nodes' metadata can be changed; tensors and bodies are shared."""
     graph = fx.Graph()
     mapping: dict[fx.Node, fx.Node] = {}
     out = graph.graph_copy(gm.graph, mapping)
@@ -169,25 +238,19 @@ def _copy(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _concrete(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:
-    if isinstance(v, torch.Tensor):
-        if not isinstance(v, torch._subclasses.FakeTensor) or not v._has_symbolic_sizes_strides:
-            return v
-        size = [_number(s, bound) for s in v.shape]
-        stride = [_number(s, bound) for s in v.stride()]
-        offset = _number(v.storage_offset(), bound)
-        return torch.empty((), dtype=v.dtype, device="meta").as_strided(size, stride, offset)
+    if isinstance(v, Spec):
+        numbers = [_number(n, bound) for n in v.numbers]
+        rank = len(v.shape)
+        return Spec(v.dtype, tuple(numbers[:rank]), tuple(numbers[rank:-1]), numbers[-1]).tensor()
     return _number(v, bound)
 
 
 def _number(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:
-    if not isinstance(v, Symbolic):
+    if not isinstance(v, Number):
         return v
-    value = sympy.sympify(v.node.expr.xreplace(bound))
-    if value.free_symbols:
-        return v  # depends on a runtime scalar
-    if isinstance(v, torch.SymInt):
-        return int(value)
-    return bool(value) if isinstance(v, torch.SymBool) else float(value)
+    value = sympy.sympify(v.expr.xreplace(bound))
+    # what is left depends on a scalar that stays an input
+    return RuntimeScalar(v.kind) if value.free_symbols else v.kind(value)
 
 
 def _fold(node: fx.Node) -> None:

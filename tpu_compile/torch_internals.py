@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
+from torch._functorch import config as functorch_config
+from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+from torch._inductor.output_code import OutputCode
 from torch.utils._python_dispatch import _disable_current_modes
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -48,6 +53,34 @@ def graph_break(gm: fx.GraphModule) -> tuple[str, str] | None:
         reason.reason,
         f'  File "{top.filename}", line {top.lineno}, in {top.name}\n    {top.line}',
     )
+
+
+# What AOTAutograd's cache keeps, and the compiler function that says it may.
+StoredCode = OutputCode
+StoringCompiler = SerializableAOTDispatchCompiler
+
+
+@contextlib.contextmanager
+def aot_cache(tag: str | None) -> Iterator[None]:
+    """Lets AOTAutograd keep what is compiled within in its cache, for other processes.
+
+    Args:
+        tag: what the compiled code depends on beside the graph and torch; None to keep nothing.
+    """
+    if tag is None:
+        with functorch_config.patch(enable_autograd_cache=False):
+            yield
+        return
+    old = torch.compiler.config.cache_key_tag
+    with (
+        functorch_config.patch(
+            enable_autograd_cache=True,
+            bundled_autograd_cache=True,
+            force_non_lazy_backward_lowering=True,  # a later save would not see these settings
+        ),
+        torch.compiler.config.patch(cache_key_tag=f"{old}{tag}"),
+    ):
+        yield
 
 
 # A context in which tensors are real although AOTAutograd compiles under its fake mode.
