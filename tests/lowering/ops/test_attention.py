@@ -5,6 +5,7 @@ from __future__ import annotations
 import helpers
 import pytest
 import torch
+from gradients import check, leaf
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 aten = torch.ops.aten
@@ -19,19 +20,10 @@ def qkv(
     return [torch.randn(s, dtype=dtype).transpose(1, 2).requires_grad_() for s in shapes]
 
 
-def check(fn: object, args: list[torch.Tensor], **tolerance: float) -> None:
-    expected, actual = helpers.run_with_gradients(
-        lambda *xs: [fn(*xs).clone(memory_format=torch.contiguous_format)], args
-    )
-    for a, e in zip(actual, expected, strict=True):
-        if e is not None:
-            torch.testing.assert_close(a, e, **tolerance)
-
-
 @pytest.mark.parametrize(("tq", "tk"), [(3, 7), (7, 3), (1, 6)])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_lengths(tq: int, tk: int, is_causal: bool) -> None:
-    check(lambda q, k, v: sdpa(q, k, v, is_causal=is_causal), qkv(tq, tk))
+    check(lambda q, k, v: sdpa(q, k, v, is_causal=is_causal), *qkv(tq, tk))
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (1, 4, 1, 7), (2, 1, 5, 7)])
@@ -41,19 +33,19 @@ def test_masks(shape: tuple[int, ...], kind: str) -> None:
     mask = torch.randn(shape)
     if kind == "bool":
         mask = mask > -0.5
-    check(lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), [*args, mask])
+    check(lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), *args, mask)
 
 
 def test_a_mask_that_wants_a_gradient_takes_the_math_path() -> None:
-    mask = torch.randn(5, 7, requires_grad=True)
-    check(lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), [*qkv(), mask])
+    mask = leaf(5, 7)
+    check(lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), *qkv(), mask)
 
 
 def test_a_query_that_sees_nothing_gives_zeros() -> None:
     mask = torch.ones(5, 7, dtype=torch.bool)
     mask[2] = False
     args = qkv()
-    check(lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), [*args, mask])
+    check(lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), *args, mask)
     (out,) = helpers.run_lowered(
         lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), [*(a.detach() for a in args), mask]
     )
@@ -63,23 +55,23 @@ def test_a_query_that_sees_nothing_gives_zeros() -> None:
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_shared_key_heads(key_heads: int) -> None:
     args = qkv(key_heads=key_heads)
-    check(lambda q, k, v: sdpa(q, k, v, enable_gqa=True, is_causal=True), args)
+    check(lambda q, k, v: sdpa(q, k, v, enable_gqa=True, is_causal=True), *args)
     mask = torch.randn(2, 4, 5, 7)
-    check(lambda q, k, v, m: sdpa(q, k, v, enable_gqa=True, attn_mask=m), [*args, mask])
+    check(lambda q, k, v, m: sdpa(q, k, v, enable_gqa=True, attn_mask=m), *args, mask)
 
 
 def test_scale() -> None:
-    check(lambda q, k, v: sdpa(q, k, v, scale=0.3), qkv())
+    check(lambda q, k, v: sdpa(q, k, v, scale=0.3), *qkv())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_small_floats(dtype: torch.dtype) -> None:
     eps = torch.finfo(dtype).eps
-    check(lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(dtype=dtype), rtol=2 * eps, atol=eps)
+    check(lambda q, k, v: sdpa(q, k, v, is_causal=True), *qkv(dtype=dtype), rtol=2 * eps, atol=eps)
 
 
 def test_float64() -> None:
-    check(lambda q, k, v: sdpa(q, k, v), qkv(dtype=torch.float64))
+    check(lambda q, k, v: sdpa(q, k, v), *qkv(dtype=torch.float64))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -90,7 +82,7 @@ def test_logsumexp(is_causal: bool) -> None:
 
 def test_three_dimensions_decompose() -> None:
     args = [a.detach()[0].requires_grad_() for a in qkv()]
-    check(lambda q, k, v: sdpa(q, k, v), args)
+    check(lambda q, k, v: sdpa(q, k, v), *args)
 
 
 @pytest.mark.parametrize(("tq", "tk"), [(0, 3), (3, 0)])
