@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-import torch._prims  # defines torch.ops.prims
-import torch._prims  # defines torch.ops.prims
+import torch._inductor.inductor_prims  # defines torch.ops.prims.fma
 
 from tpu_compile.lowering.builder import Scalar, as_type, zeros
 from tpu_compile.lowering.context import LoweringContext
