@@ -47,28 +47,32 @@ class Window:
         every = ([*v] if len(v) == rank else [*v] * rank for v in (stride, padding, dilation))
         return Window(*every, groups, ctx.matmul_precision if wide else "DEFAULT")
 
-    def is_product(self, weight: Value) -> bool:
+    def is_product(self, weight: Value, x: Value, size: Sequence[int]) -> bool:
         """Whether it is a matrix product over channels, at each place by itself."""
-        kernel = shape_of(weight)[2:]
         return (
             self.groups == 1
-            and math.prod(kernel) == 1
+            and math.prod(shape_of(weight)[2:]) == 1
             and not any(self.padding)
-            and all(s == 1 for s in self.stride)
+            and tuple(size) == shape_of(x)[2:]
         )
 
 
-def forward(x: Value, weight: Value, w: Window) -> Value:
-    """From large to small."""
-    if w.is_product(weight):
+def forward(x: Value, weight: Value, w: Window, size: Sequence[int]) -> Value:
+    """From large to small, of the given spatial size."""
+    if w.is_product(weight, x, size):
         return _mixed_channels(x, weight, 1, w.precision)
-    pads = list(zip(w.padding, w.padding, strict=True))
+    large, kernel = shape_of(x)[2:], shape_of(weight)[2:]
+    pads = []
+    for n, small, k, s, p, d in zip(
+        large, size, kernel, w.stride, w.padding, w.dilation, strict=True
+    ):
+        pads.append((p, (small - 1) * s + 1 + d * (k - 1) - n - p))
     return _convolution(x, weight, w, padding=pads, strides=w.stride, kernel_dilation=w.dilation)
 
 
 def backward(grad: Value, weight: Value, w: Window, size: Sequence[int]) -> Value:
     """From small to large, of the given spatial size: the gradient of ``forward``'s input."""
-    if w.is_product(weight):
+    if w.is_product(weight, grad, size):
         return _mixed_channels(grad, weight, 0, w.precision)
     small, kernel = shape_of(grad)[2:], shape_of(weight)[2:]
     pads = []
@@ -206,7 +210,7 @@ def convolution(
     """convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor"""  # noqa: E501
     w = Window.of(ctx, weight, stride, padding, dilation, groups)
     size = ctx.out.shape[2:]
-    out = backward(input, weight, w, size) if transposed else forward(input, weight, w)
+    out = backward(input, weight, w, size) if transposed else forward(input, weight, w, size)
     if bias is not None:
         bias = builder.broadcast_in_dim(as_type(bias, dtype_of(out)), shape_of(out), [1])
         out = hlo.add(out, bias)
@@ -233,7 +237,7 @@ def convolution_backward(
     grad_input = grad_weight = grad_bias = None
     if output_mask[0]:
         if transposed:
-            grad_input = forward(grad_output, weight, w)
+            grad_input = forward(grad_output, weight, w, shape_of(input)[2:])
         else:
             grad_input = backward(grad_output, weight, w, shape_of(input)[2:])
         grad_input = as_type(grad_input, dtype_of(input))
