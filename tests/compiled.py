@@ -63,9 +63,7 @@ def compare(
             assert type(a) is type(e)
             assert a == e
             continue
-        torch.testing.assert_close(
-            a, e, rtol=rtol, atol=atol, equal_nan=True, check_stride=True
-        )
+        torch.testing.assert_close(a, e, rtol=rtol, atol=atol, equal_nan=True, check_stride=True)
         assert a.requires_grad == e.requires_grad
         assert a.storage_offset() == e.storage_offset() or not _shared(e, _tensors(theirs))
     for a, e in zip(_tensors(mine), _tensors(theirs), strict=True):

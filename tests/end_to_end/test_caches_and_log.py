@@ -152,6 +152,8 @@ def test_repro_script_runs(tmp_path: Path) -> None:
     text = script.read_text()
     # the op is this test's own; without it the rest of the script must run
     script.write_text(text.replace("torch.ops.tpu_compile_test.nothing.default", "torch.sin"))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "compiled and ran" in done.stdout

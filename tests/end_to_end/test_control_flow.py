@@ -27,7 +27,9 @@ def test_scan_forward_and_backward() -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return scan(lambda c, y: (torch.tanh(c @ w + y), c * 2), x[0], x)
 
-    check(f, torch.randn(5, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True), grad=True)
+    check(
+        f, torch.randn(5, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True), grad=True
+    )
     check(lambda x: scan(lambda c, y: (c + y, c - y), x[0], x, reverse=True), torch.randn(4, 2))
 
 
@@ -49,7 +51,8 @@ def test_loop_is_rolled_in_the_program() -> None:
     torch._dynamo.reset()
     with tempfile.TemporaryDirectory() as folder:
         f = compile_tpu(
-            lambda x: scan(lambda c, y: (c + y, c * y), x[0], x), options={**STRICT, "dump_dir": folder}
+            lambda x: scan(lambda c, y: (c + y, c * y), x[0], x),
+            options={**STRICT, "dump_dir": folder},
         )
         f(torch.randn(50, 3))
         (text,) = [p.read_text() for p in Path(folder).rglob("*.mlir")]

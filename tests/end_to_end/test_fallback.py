@@ -49,7 +49,9 @@ def test_gradients_through_a_fallback() -> None:
 
 def test_error_names_the_op_and_the_users_line() -> None:
     torch._dynamo.reset()
-    with pytest.raises(Exception, match=r"no TPU lowering for tpu_compile_test\.plus_one") as caught:
+    with pytest.raises(
+        Exception, match=r"no TPU lowering for tpu_compile_test\.plus_one"
+    ) as caught:
         compile_tpu(mixed)(torch.randn(3))
     assert "test_fallback.py" in str(caught.value)
     assert "y = plus_one(x * 2)" in str(caught.value)

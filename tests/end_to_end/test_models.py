@@ -75,6 +75,11 @@ class Classifier(nn.Module):
         from resnet50 import ResNet50
 
         self.net = ResNet50(classes=10)
+        # Residual branches start at zero, as is usual for training it. With all ones it is so
+        # ill-conditioned that eager's own float32 gradients are 1 to 3% off those in float64.
+        for name, module in self.net.named_modules():
+            if name.endswith("bn3"):
+                nn.init.zeros_(module.weight)
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> Any:
         logits = self.net(images)
@@ -83,7 +88,7 @@ class Classifier(nn.Module):
 
 
 def resnet50() -> Case:
-    inputs = {"images": torch.randn(4, 3, 64, 64), "labels": torch.tensor([0, 3, 9, 1])}
+    inputs = {"images": torch.randn(4, 3, 48, 48), "labels": torch.tensor([0, 3, 9, 1])}
     return Classifier(), inputs
 
 
@@ -108,7 +113,7 @@ def test_forward_equals_eager(case: Case) -> None:
 
 
 def test_five_adamw_steps_equal_eager(case: Case) -> None:
-    # BatchNorm trains with its batch's statistics; dropout is off so that eager is a reference.
+    # Dropout is off, so that eager is a reference; BatchNorm trains with its batch's statistics.
     mine, inputs = case
     for module in mine.modules():
         if isinstance(module, nn.BatchNorm2d):

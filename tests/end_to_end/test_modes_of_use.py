@@ -64,11 +64,15 @@ def test_activation_checkpointing() -> None:
     check(f, torch.randn(4, 6, requires_grad=True), grad=True)
 
 
-@pytest.mark.parametrize("make", [
-    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    lambda p: torch.optim.AdamW(p, lr=1e-2),
-    lambda p: torch.optim.Adagrad(p, lr=1e-2),
-], ids=["sgd", "adamw", "adagrad"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.AdamW(p, lr=1e-2),
+        lambda p: torch.optim.Adagrad(p, lr=1e-2),
+    ],
+    ids=["sgd", "adamw", "adagrad"],
+)
 def test_training_equals_eager(make: object) -> None:
     torch._dynamo.reset()
     eager, mine = mlp(), mlp()

@@ -103,9 +103,7 @@ def test_batch_norm_statistics(train: bool) -> None:
     for _ in range(3):
         x = torch.randn(2, 3, 8, 8)
         torch.testing.assert_close(compiled(x), eager(x), rtol=1e-4, atol=1e-5)
-    for (name, a), (_, e) in zip(
-        mine.named_buffers(), eager.named_buffers(), strict=True
-    ):
+    for (name, a), (_, e) in zip(mine.named_buffers(), eager.named_buffers(), strict=True):
         torch.testing.assert_close(a, e, msg=name)
 
 

@@ -97,7 +97,9 @@ def test_empty_and_rank_zero() -> None:
 
 def test_graph_without_inputs_and_constants() -> None:
     check(lambda: torch.arange(5) * 2)
-    check(lambda x: (torch.ones(3), torch.zeros(2, dtype=torch.int64), x + 1, 7, None), torch.ones(2))
+    check(
+        lambda x: (torch.ones(3), torch.zeros(2, dtype=torch.int64), x + 1, 7, None), torch.ones(2)
+    )
     table = torch.arange(200.0)[::2].view(10, 10).t()
     check(lambda x: (x + table, table @ x), torch.randn(10, 10))
     first = compile_tpu(lambda: torch.ones(3))
