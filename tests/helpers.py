@@ -11,6 +11,8 @@ from torch._functorch.aot_autograd import (
     aot_function,
     make_boxed_func,
 )
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from tpu_compile.executable import Executable, compile_graph
@@ -23,7 +25,13 @@ def _aot(
 ) -> tuple[Any, ...]:
     detached = [a.detach() if isinstance(a, torch.Tensor) else a for a in args]
     run = aot_function(fn, fw_compiler=compiler, decompositions=decompositions.table())
-    return run(*detached)
+    with _tracing():
+        return run(*detached)
+
+
+def _tracing() -> Any:
+    """As under Dynamo: constants made in the function become constants of the graph."""
+    return tracing(TracingContext(FakeTensorMode()))
 
 
 def capture(fn: Callable[..., Any], args: Sequence[Any]) -> torch.fx.GraphModule:
@@ -82,13 +90,19 @@ def run_with_gradients(
     if not smooth:
         return flat, run_lowered(fn, args, **options)
     grads = iter(torch.autograd.grad(smooth, wanted, tangents, allow_unused=True))
-    gm = aot_export_joint_simple(
-        lambda *xs: tuple(fn(*xs)),
-        list(args),
-        trace_joint=True,
-        num_params_buffers=0,
-        decompositions=decompositions.table(),
-    )
+    with _tracing():
+        gm = aot_export_joint_simple(
+            lambda *xs: tuple(fn(*xs)),
+            list(args),
+            trace_joint=True,
+            num_params_buffers=0,
+            decompositions=decompositions.table(),
+        )
+    # only exported graphs, as this one, have these checks of what was traced
+    for node in gm.graph.find_nodes(
+        op="call_function", target=torch.ops.aten._assert_tensor_metadata.default
+    ):
+        gm.graph.erase_node(node)
     run = compile_graph(gm, Settings(), compiler_options=options)
     actual = run([*(t.detach() for t in args), *tangents])
     every = [next(grads) if t.requires_grad else None for t in args]

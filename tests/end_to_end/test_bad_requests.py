@@ -3,6 +3,7 @@
 import pytest
 import torch
 from compiled import compile_tpu
+
 from tpu_compile import errors, options
 from tpu_compile.passes.base import Pass
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import tpu_compile
 from compiled import STRICT, compile_tpu
+
+import tpu_compile
 from tpu_compile.errors import CacheWarning, RecompileWarning
 
 PROGRAM = """

@@ -2,7 +2,7 @@
 
 import torch
 from compiled import STRICT, check, compile_tpu
-from torch._higher_order_ops import associative_scan, map, scan, while_loop  # noqa: A004
+from torch._higher_order_ops import associative_scan, map, scan, while_loop
 
 
 def test_cond_forward_and_backward() -> None:

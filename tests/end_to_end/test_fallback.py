@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from compiled import check, compile_tpu
+
 from tpu_compile import partition
 from tpu_compile.errors import FallbackWarning
 

@@ -6,6 +6,7 @@ import weakref
 import torch
 from compiled import compile_tpu
 from torch import nn
+
 from tpu_compile import buffers
 
 

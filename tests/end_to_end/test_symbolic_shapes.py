@@ -1,10 +1,11 @@
 """Dynamic shapes: one Dynamo trace, and a compile of ours per new shape."""
 
 import torch
-import tpu_compile
 from compiled import STRICT, check, compile_tpu
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
+
+import tpu_compile
 
 
 def frames() -> int:
