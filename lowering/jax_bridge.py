@@ -13,9 +13,7 @@ from tpu_compile.lowering.mlir import Value
 from tpu_compile.lowering.types import dtype_of, numpy_dtype, shape_of
 
 
-def jnp_call(
-    ctx: LoweringContext, fun: Callable[..., Any], *args: Value, **static: Any
-) -> Value | list[Value]:
+def jnp_call(ctx: LoweringContext, fun: Callable[..., Any], *args: Value, **static: Any) -> Any:
     """Traces a JAX function on MLIR values into the module being built.
 
     Args:

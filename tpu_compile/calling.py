@@ -162,14 +162,13 @@ class Results:
     """What a program returns, and how the graph's outputs are made of it.
 
     Attributes:
-        nodes: the graph's nodes whose values the program returns.
-        orders: for each, the order of dimensions it is returned in.
+        values: the graph's nodes whose values the program returns, in order; with each its number
+            among them and the order of dimensions it is returned in.
         outputs: for each output of the graph, a function of results and arguments.
         single: whether the graph returns one value bare, not in a tuple.
     """
 
-    nodes: list[fx.Node]
-    orders: list[Order]
+    values: dict[fx.Node, tuple[int, Order]]
     outputs: list[Make]
     single: bool
 
@@ -179,14 +178,14 @@ def plan_results(gm: fx.GraphModule) -> Results:
     output = gm.graph.output_node().args[0]
     leaves = pytree.tree_leaves(output)
     arguments = {n: i for i, n in enumerate(gm.graph.find_nodes(op="placeholder"))}
-    plan = Results([], [], [], isinstance(output, fx.Node))
+    plan = Results({}, [], isinstance(output, fx.Node))
     chains = {n: _view_chain(n) for n in leaves if isinstance(n, fx.Node)}
     uses = Counter(chain[0] for chain in chains.values())
     for out in leaves:
         if not isinstance(out, fx.Node):
-            plan.outputs.append(lambda _r, _a, out=out: out)
+            plan.outputs.append(_constant(out))
         elif is_static_int(out.meta["val"]):
-            plan.outputs.append(lambda _r, _a, v=int(out.meta["val"]): v)
+            plan.outputs.append(_constant(int(out.meta["val"])))
         else:
             plan.outputs.append(_make(plan, out, chains, uses, arguments))
     return plan
@@ -203,16 +202,21 @@ def _make(
     if base not in arguments and uses[base] == 1:
         base, chain = out, []  # nothing to share with: the program makes the view
     if base in arguments:
-        start: Make = lambda _r, a, i=arguments[base]: a[i]  # noqa: E731
+        i = arguments[base]
+        start: Make = lambda _r, a: a[i]  # noqa: E731
     elif not isinstance(base.meta["val"], torch.Tensor):
         n = _returned(plan, base, ())
-        return lambda r, _a, n=n: r[n].item()
+        return lambda r, _a: r[n].item()
     else:
-        again = base in plan.nodes
+        again = base in plan.values
         start = _tensor(plan, base)
         if again and not chain:
             return lambda r, a: start(r, a).detach()
     return _viewed(start, chain) if chain else start
+
+
+def _constant(value: Any) -> Make:
+    return lambda _r, _a: value
 
 
 def _view_chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
@@ -223,6 +227,7 @@ def _view_chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
         if any(isinstance(a, fx.Node) for a in others):
             break
         source = node.args[0]
+        assert isinstance(source, fx.Node)
         if node.target is operator.getitem and source.target not in VIEWS:
             break  # one of several results of an op that computes
         chain.insert(0, node)
@@ -231,7 +236,7 @@ def _view_chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
 
 
 def _viewed(start: Make, chain: list[fx.Node]) -> Make:
-    steps = [(n.target, n.args[1:], n.kwargs) for n in chain]
+    steps: list[tuple[Any, Any, Any]] = [(n.target, n.args[1:], n.kwargs) for n in chain]
 
     def make(results: Sequence[torch.Tensor], args: Sequence[Any]) -> torch.Tensor:
         t = start(results, args)
@@ -244,10 +249,7 @@ def _viewed(start: Make, chain: list[fx.Node]) -> Make:
 
 def _returned(plan: Results, node: fx.Node, order: Order) -> int:
     """Adds a node to what the program returns, once, and gives its number there."""
-    if node not in plan.nodes:
-        plan.nodes.append(node)
-        plan.orders.append(order)
-    return plan.nodes.index(node)
+    return plan.values.setdefault(node, (len(plan.values), order))[0]
 
 
 def _tensor(plan: Results, node: fx.Node) -> Make:

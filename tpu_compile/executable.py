@@ -92,10 +92,10 @@ def compile_graph(
         CompileFailed: when XLA refuses the program.
     """
     arguments, results = calling.plan_arguments(gm), calling.plan_results(gm)
-    if not results.nodes:
+    if not results.values:
         return Executable(None, arguments, results)
     start = time.perf_counter()
-    graph = primitive.Graph(gm, settings, tuple(results.nodes))
+    graph = primitive.Graph(gm, settings, tuple(results.values))
     with jax.enable_x64(True), primitive.registered(graph) as token:
         fn = _program(token, arguments, results)
         fn.__name__ = fn.__qualname__ = name
@@ -129,6 +129,7 @@ def _program(
             for a, order in zip(arrays, arguments.inputs, strict=True)
         ]
         values = primitive.graph_p.bind(*(logical[i] for i in arguments.positions), token=token)
-        return [v.transpose(order) for v, order in zip(values, results.orders, strict=True)]
+        orders = (order for _, order in results.values.values())
+        return [v.transpose(order) for v, order in zip(values, orders, strict=True)]
 
     return program

@@ -58,13 +58,17 @@ def store(gm: fx.GraphModule) -> StoredGraph:
                 node.op,
                 node.name,
                 target,
-                fx.map_arg(node.args, lambda n: Ref(n.name)),
-                fx.map_arg(node.kwargs, lambda n: Ref(n.name)),
+                fx.map_arg(node.args, _ref),
+                fx.map_arg(node.kwargs, _ref),
                 _plain(node.meta.get("val")),
                 node.meta.get("stack_trace"),
             )
         )
     return StoredGraph(nodes, attributes)
+
+
+def _ref(node: fx.Node) -> Any:
+    return Ref(node.name)
 
 
 def restore(stored: StoredGraph) -> fx.GraphModule:

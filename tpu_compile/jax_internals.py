@@ -8,7 +8,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from jax._src import compilation_cache as _cc
 from jax._src import config as _config
@@ -52,10 +52,7 @@ class VerifiedCache(CacheInterface):
 
     def __init__(self, files: CacheInterface, damaged: Callable[[Path], None]) -> None:
         self._files, self._damaged = files, damaged
-
-    @property
-    def _path(self) -> Any:
-        return self._files._path
+        self._path = files._path
 
     def get(self, key: str) -> bytes | None:
         """The bytes kept under a key, or None."""

@@ -89,7 +89,7 @@ class Program(torch_internals.StoredCode):
         else:
             self._run = self._compile(self.gm)
 
-    def __call__(self, args: list[Any]) -> list[Any]:
+    def __call__(self, args: list[Any]) -> list[Any]:  # type: ignore[override]
         """Runs the graph on its flat arguments; compiles first where the shapes are new."""
         full = [*args, *(make() for make in self.extras)]
         args.clear()
@@ -103,6 +103,7 @@ class Program(torch_internals.StoredCode):
             for i, a in enumerate(args)
         )
         run = self._by_shape.get(key)
+        assert self.gm is not None
         if run is None:
             if self._by_shape:
                 compile_log.new_shape(self.origin, self.kind, args, self.options.on_recompile)

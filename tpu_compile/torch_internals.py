@@ -78,7 +78,9 @@ def aot_cache(tag: str | None) -> Iterator[None]:
             bundled_autograd_cache=True,
             force_non_lazy_backward_lowering=True,  # a later save would not see these settings
         ),
-        torch.compiler.config.patch(cache_key_tag=f"{old}{tag}"),
+        torch.compiler.config.patch(  # type: ignore[attr-defined]
+            cache_key_tag=f"{old}{tag}"
+        ),
     ):
         yield
 

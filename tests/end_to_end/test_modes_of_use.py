@@ -1,4 +1,4 @@
-"""no_grad, inference_mode, autocast, functional transforms, checkpointing, optimizers, nested use."""
+"""no_grad, inference_mode, autocast, functional transforms, checkpointing, optimizers."""
 
 import copy
 
