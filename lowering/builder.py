@@ -58,10 +58,6 @@ def array_constant(array: np.ndarray, dtype: torch.dtype) -> Value:
     array = array.astype(numpy_dtype(dtype), order="C")
     if array.size == 0:
         return constant(0, dtype, array.shape)
-    if dtype == torch.bool:
-        packed = np.packbits(array, bitorder="little")
-        attr = ir.DenseElementsAttr.get(packed, type=element_type(dtype), shape=list(array.shape))
-        return hlo.constant(attr)
     return hlo.constant(
         ir.DenseElementsAttr.get(array, type=element_type(dtype), shape=list(array.shape))
     )
@@ -447,25 +443,48 @@ def reduce_window(
     dilation: Sequence[int] | None = None,
 ) -> Value:
     """Folds every window of a value; one entry per dimension in each argument."""
-    dtype = dtype_of(v)
+    (out,) = reduce_window_many(
+        [v],
+        lambda x, y: [combine(x[0], y[0])],
+        [identity],
+        window=window,
+        strides=strides,
+        padding=padding,
+        dilation=dilation,
+    )
+    return out
+
+
+def reduce_window_many(
+    values: Sequence[Value],
+    combine: Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]],
+    identities: Sequence[Scalar],
+    *,
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int] | None = None,
+) -> list[Value]:
+    """Folds every window of several values of one shape together, as ``reduce_many`` does."""
+    dtypes = [dtype_of(v) for v in values]
     dilation = list(dilation or [1] * len(window))
     sizes = [
         max(0, (n + lo + hi - ((w - 1) * d + 1)) // s + 1)
         for n, (lo, hi), w, d, s in zip(
-            shape_of(v), padding, window, dilation, strides, strict=True
+            shape_of(values[0]), padding, window, dilation, strides, strict=True
         )
     ]
     op = hlo.ReduceWindowOp(
-        [tensor_type(sizes, dtype)],
-        [v],
-        [constant(identity, dtype)],
+        [tensor_type(sizes, d) for d in dtypes],
+        list(values),
+        [constant(i, d) for i, d in zip(identities, dtypes, strict=True)],
         _i64s(window),
         window_strides=_i64s(strides),
         window_dilations=_i64s(dilation),
         padding=ir.DenseIntElementsAttr.get(np.asarray(padding, np.int64), shape=[len(window), 2]),
     )
-    _fill_region(op.regions[0], [dtype], lambda x, y: [combine(x[0], y[0])])
-    return op.results[0]
+    _fill_region(op.regions[0], dtypes, combine)
+    return list(op.results)
 
 
 # ---------------------------------------------------------------- contraction
