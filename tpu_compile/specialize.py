@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from tpu_compile.errors import UnsupportedCase
 from tpu_compile.lowering.types import RuntimeScalar
 
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -218,12 +219,19 @@ def _substitute(gm: fx.GraphModule, bound: dict[sympy.Symbol, Any]) -> fx.GraphM
             # a control flow body: its sizes are made of the same symbols
             setattr(new, node.target, _substitute(getattr(gm, node.target), bound))
         if node.op != "output" and val is not None:
+            _refuse_unknown_sizes(node, bound)
             node.meta["val"] = pytree.tree_map(
                 lambda v: _concrete(v, bound), val, is_leaf=_is_abstract
             )
         _fold(node)
     new.graph.eliminate_dead_code()
     return new
+
+
+def _refuse_unknown_sizes(node: fx.Node, bound: dict[sympy.Symbol, Any]) -> None:
+    for spec in _specs(node):
+        if any(_symbols(v) - bound.keys() for v in spec.numbers):
+            raise UnsupportedCase(op=node.target, why="its size depends on data", node=node)
 
 
 def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:

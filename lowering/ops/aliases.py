@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch._inductor.inductor_prims  # defines torch.ops.prims.fma
 
-from tpu_compile.lowering.builder import Scalar, as_type, zeros
+from tpu_compile.lowering.builder import Scalar, as_type, reshape, zeros
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value, hlo
 from tpu_compile.lowering.ops import pointwise
@@ -36,3 +36,9 @@ def fma(ctx: LoweringContext, a: Value | Scalar, b: Value | Scalar, c: Value | S
     """fma(Tensor a, Tensor b, Tensor c) -> Tensor"""
     a, b, c = (as_type(v, ctx.math_type, ctx.out.shape) for v in (a, b, c))
     return ctx.result(hlo.add(hlo.multiply(a, b), c))
+
+
+@lowers(aten._local_scalar_dense.default)
+def local_scalar_dense(ctx: LoweringContext, x: Value) -> Value:
+    """_local_scalar_dense(Tensor self) -> Scalar"""
+    return as_type(reshape(x, ()), ctx.out.dtype)
