@@ -26,6 +26,7 @@ class Call:
     first_only: bool = False
 
     def __post_init__(self) -> None:
+        self.mutates = opinfo.EXPECT.get(self.op.full_name, opinfo.Expect()).mutates
         tree = (self.sample.input, self.sample.args, self.sample.kwargs)
         self.leaves, self.spec = pytree.tree_flatten(tree)
         self.tensors = [
@@ -35,7 +36,7 @@ class Call:
         ]
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        feed = iter(tensors)
+        feed = iter(t.clone() for t in tensors) if self.mutates else iter(tensors)
         leaves = [next(feed) if isinstance(v, torch.Tensor) else v for v in self.leaves]
         x, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         out = self.sample.output_process_fn_grad(self.op.op(x, *args, **kwargs))
