@@ -92,7 +92,7 @@ def tpu(
         partition_fn=_partition,
         decompositions=decompositions.table(RANDOM_OPS),
     )
-    with torch_internals.aot_cache(_cache_tag(opts, settings)):
+    with torch_internals.aot_settings(_cache_tag(opts, settings)):
         compiled = backend(gm, example_inputs)
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)

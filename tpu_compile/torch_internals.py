@@ -61,28 +61,24 @@ StoringCompiler = SerializableAOTDispatchCompiler
 
 
 @contextlib.contextmanager
-def aot_cache(tag: str | None) -> Iterator[None]:
-    """Lets AOTAutograd keep what is compiled within in its cache, for other processes.
+def aot_settings(tag: str | None) -> Iterator[None]:
+    """How AOTAutograd compiles what is within, and whether it keeps it for other processes.
 
     Args:
         tag: what the compiled code depends on beside the graph and torch; None to keep nothing.
     """
-    if tag is None:
-        with functorch_config.patch(enable_autograd_cache=False):
-            yield
-        return
-    old = torch.compiler.config.cache_key_tag
-    with (
-        functorch_config.patch(
-            enable_autograd_cache=True,
-            bundled_autograd_cache=True,
-            force_non_lazy_backward_lowering=True,  # a later save would not see these settings
-        ),
-        torch.compiler.config.patch(  # type: ignore[attr-defined]
-            cache_key_tag=f"{old}{tag}"
-        ),
+    # The backward is compiled with its forward: what is compiled later sees no settings of ours.
+    with functorch_config.patch(
+        enable_autograd_cache=tag is not None,
+        bundled_autograd_cache=tag is not None,
+        force_non_lazy_backward_lowering=True,
     ):
-        yield
+        if tag is None:
+            yield
+            return
+        old = torch.compiler.config.cache_key_tag
+        with torch.compiler.config.patch(cache_key_tag=f"{old}{tag}"):  # type: ignore[attr-defined]
+            yield
 
 
 # A context in which tensors are real although AOTAutograd compiles under its fake mode.
