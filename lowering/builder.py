@@ -356,6 +356,20 @@ def compare(direction: str, x: Value, y: Value) -> Value:
     )
 
 
+def divisor(y: Value | Scalar, x: Value) -> Value:
+    """``y`` in x's type, for ``x / y`` to round as a division does where y is one number.
+
+    XLA would multiply by its rounded reciprocal, and 49 / 49 be less than 1. It doesn't where the
+    number stands behind a select.
+    """
+    exact = not isinstance(y, ir.Value) and (isinstance(y, complex) or abs(math.frexp(y)[0]) == 0.5)
+    one = not isinstance(y, ir.Value) or not shape_of(y)
+    out = as_type(y, dtype_of(x), shape_of(x))
+    if not one or exact or not dtype_of(x).is_floating_point:
+        return out
+    return select(compare("EQ", x, x), out, full_like(x, math.nan))
+
+
 def is_nan(v: Value) -> Value:
     """True where a float or complex element is NaN."""
     return compare("NE", v, v)

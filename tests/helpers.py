@@ -55,8 +55,10 @@ def run_lowered(fn: Callable[..., Any], args: Sequence[Any], **options: Any) -> 
     """The flat outputs of ``fn`` run by XLA:CPU, compiled with XLA's ``options``."""
 
     def compiler(gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
-        run = compile_graph(gm, Settings(), compiler_options=options)
-        return make_boxed_func(lambda *args: run(args))
+        # at the first call: here a fake mode is on, under which constants can't be read
+        return make_boxed_func(
+            lambda *args: compile_graph(gm, Settings(), compiler_options=options)(args)
+        )
 
     return pytree.tree_leaves(_aot(fn, args, compiler))
 

@@ -78,18 +78,15 @@ def copy(ctx: LoweringContext, x: Value, src: Value, non_blocking: bool = False)
     return builder.as_type(src, ctx.out.dtype, ctx.out.shape)
 
 
-@lowers(aten._assert_tensor_metadata.default)
-def _assert_tensor_metadata(
-    ctx: LoweringContext,
-    a: Value,
-    size: list[int] | None = None,
-    stride: list[int] | None = None,
-    dtype: torch.dtype | None = None,
-    *,
-    device: Any = None,
-    layout: Any = None,
-) -> None:
-    """_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, Layout? layout=None) -> ()"""  # noqa: E501
+@lowers(aten._assert_async.default)
+def _assert_async(ctx: LoweringContext, x: Value) -> None:
+    """_assert_async(Tensor self) -> ()"""
+    # A program can't raise half way; nor does an index out of range.
+
+
+@lowers(aten._assert_async.msg)
+def _assert_async_msg(ctx: LoweringContext, x: Value, assert_msg: str) -> None:
+    """_assert_async.msg(Tensor self, str assert_msg) -> ()"""
 
 
 # ---------------------------------------------------------------- complex numbers

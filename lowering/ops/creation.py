@@ -11,6 +11,7 @@ from tpu_compile.lowering.builder import Scalar, as_type, iota
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value, hlo
 from tpu_compile.lowering.registry import lowers
+from tpu_compile.lowering.types import math_dtype
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -127,6 +128,41 @@ def arange(
 ) -> Value:
     """arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor"""  # noqa: E501
     return arithmetic_range(ctx, start, step)
+
+
+@lowers(
+    aten.linspace.default,
+    aten.linspace.Tensor_Tensor,
+    aten.linspace.Tensor_Scalar,
+    aten.linspace.Scalar_Tensor,
+)
+def linspace(
+    ctx: LoweringContext,
+    start: Value | Scalar,
+    end: Value | Scalar,
+    steps: int,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """linspace(Scalar start, Scalar end, SymInt steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor"""  # noqa: E501
+    shape, out = ctx.out.shape, ctx.out.dtype
+    wide = math_dtype(out) if out.is_floating_point or out.is_complex else torch.float64
+    start, end = (as_type(as_type(v, out), wide) for v in (start, end))
+    if steps < 2:
+        return ctx.result(builder.broadcast_to(start, shape))
+    step = hlo.subtract(end, start)
+    step = hlo.divide(step, builder.divisor(steps - 1, step))
+    start, end, step = (builder.broadcast_to(v, shape) for v in (start, end, step))
+    index = iota(shape, 0)
+    # From both ends, so that both are exact.
+    rising = hlo.add(start, hlo.multiply(step, as_type(index, wide)))
+    left = hlo.subtract(builder.full_like(index, steps - 1), index)
+    falling = hlo.subtract(end, hlo.multiply(step, as_type(left, wide)))
+    first_half = builder.compare("LT", index, builder.full_like(index, steps // 2))
+    return ctx.result(builder.select(first_half, rising, falling))
 
 
 @lowers(prims.iota.default)

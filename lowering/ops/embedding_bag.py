@@ -86,9 +86,10 @@ def _embedding_bag(
     if mode == MEAN:
         out = hlo.divide(out, as_type(hlo.maximum(wide_sizes, full_like(wide_sizes, 1)), math_type))
     extra = (as_type(out, ctx.outs[0].dtype), bag, sizes, winners)
-    return tuple(
+    first, second, third, fourth = (
         _shaped(as_type(v, t.dtype), t.shape) for v, t in zip(extra, ctx.outs, strict=True)
     )
+    return first, second, third, fourth
 
 
 def _winners(rows: Value, out: Value, bag: Value, at: Value, indices: Value) -> Value:

@@ -138,9 +138,11 @@ def addr(
     alpha: Scalar | Value = 1,
 ) -> Value:
     """addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
-    (vec2,) = ctx.operands(vec2)
-    vec1 = broadcast_in_dim(as_type(vec1, ctx.math_type), ctx.out.shape, [0])
-    return _plus(ctx, x, hlo.multiply(vec1, vec2), beta, alpha)
+    dtype = ctx.promoted  # each step rounds in torch too
+    vec1 = as_type(vec1, dtype)
+    vec1 = hlo.multiply(vec1, as_type(alpha, dtype, shape_of(vec1)))
+    outer = broadcast_in_dim(vec1, ctx.out.shape, [0])
+    return _plus(ctx, x, hlo.multiply(outer, *ctx.operands(vec2, dtype=dtype)), beta, 1)
 
 
 @lowers(aten.addmv.default)

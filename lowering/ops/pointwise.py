@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from tpu_compile.lowering import builder
 from tpu_compile.lowering.builder import (
     Scalar,
     as_type,
@@ -76,8 +77,8 @@ def floor_quotient(x: Value, y: Value) -> Value:
     floor = hlo.add(floor, as_type(far, dtype_of(x)))
     zero = full_like(x, 0)
     signed_zero = select(sign_bit(ratio), full_like(x, -0.0), zero)
-    floor = select(compare("EQ", whole, zero), signed_zero, floor)
-    return select(compare("EQ", y, zero), ratio, floor)
+    out = select(compare("EQ", whole, zero), signed_zero, floor)
+    return select(compare("EQ", y, zero), ratio, out)
 
 
 def _needs_shift(rest: Value, y: Value) -> Value:
@@ -89,7 +90,8 @@ def _needs_shift(rest: Value, y: Value) -> Value:
 @lowers(aten.div.Tensor, aten.div.Scalar)
 def div(ctx: LoweringContext, x: Value, other: Value | Scalar) -> Value:
     """div.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return ctx.result(hlo.divide(*ctx.operands(x, other, dtype=ctx.float_math_type)))
+    (x,) = ctx.operands(x, dtype=ctx.float_math_type)
+    return ctx.result(hlo.divide(x, builder.divisor(other, x)))
 
 
 @lowers(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -101,7 +103,8 @@ def div_mode(
         return div(ctx, x, other)
     # Each step rounds in torch too, but for floors by a scalar.
     whole = rounding_mode == "floor" and (not isinstance(other, Value) or not shape_of(other))
-    x, other = ctx.operands(x, other, dtype=ctx.math_type if whole else ctx.promoted)
+    (x,) = ctx.operands(x, dtype=ctx.math_type if whole else ctx.promoted)
+    other = builder.divisor(other, x)
     if rounding_mode == "floor":
         return ctx.result(floor_quotient(x, other))
     return ctx.result(trunc(hlo.divide(x, other)))

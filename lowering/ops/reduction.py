@@ -81,7 +81,7 @@ def prims_sum(
 def _mean(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
     x = as_type(x, math_dtype(ctx.out.dtype))
     out = total(x, dim, keepdim=keepdim)
-    return ctx.result(hlo.divide(out, full_like(out, count(x, dims_of(x, dim)))))
+    return ctx.result(hlo.divide(out, builder.divisor(count(x, dims_of(x, dim)), out)))
 
 
 @lowers(aten.mean.default)

@@ -73,11 +73,10 @@ def topk(
     perm = [d for d in range(rank) if d != dim % rank] + [dim % rank]
     back = builder.inverse(perm)
     v = builder.transpose(x, perm)
-    values, at = chlo.top_k(_ranked(v, largest=largest), k)
-    values, at = _ranked(values, largest=largest), builder.convert(at, torch.int64)
-    if dtype_of(x) != dtype_of(values):
-        values = builder.convert(values, dtype_of(x))
-    return builder.transpose(values, back), builder.transpose(at, back)
+    ranked, places = chlo.top_k(_ranked(v, largest=largest), k)
+    values = builder.convert(_ranked(ranked, largest=largest), dtype_of(x))
+    places = builder.convert(places, torch.int64)
+    return builder.transpose(values, back), builder.transpose(places, back)
 
 
 def _ranked(v: Value, *, largest: bool) -> Value:
@@ -114,7 +113,8 @@ def nth(
             part = builder.slice_dim(part, dim, n, n + 1)
         picked.append(part)
     # median() has one result where median(dim) has two, both of one shape
-    return tuple(builder.reshape(p, ctx.out.shape) for p in picked)
+    first, second = (builder.reshape(p, ctx.out.shape) for p in picked)
+    return first, second
 
 
 @lowers(aten.kthvalue.default)

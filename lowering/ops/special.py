@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -97,6 +98,14 @@ def _erfcx(x: jax.Array) -> jax.Array:
     return jnp.where(wide > 20, far, jnp.exp(near * near) * lax.erfc(near)).astype(x.dtype)
 
 
+def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
+    """The Hurwitz zeta function, with torch's values at and left of its poles."""
+    pole = (q <= 0) & (q == jnp.floor(q))
+    undefined = (q <= 0) & ~pole & (x != jnp.floor(x))
+    inner = jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, scipy.zeta(x, q)))
+    return jnp.where(x == 1, jnp.inf, jnp.where(x < 1, jnp.nan, inner))
+
+
 _bridged_unary(
     {
         aten.i0.default: scipy.i0,
@@ -116,7 +125,7 @@ _bridged_binary(
             aten.special_zeta.default,
             aten.special_zeta.other_scalar,
             aten.special_zeta.self_scalar,
-        ): scipy.zeta,
+        ): _zeta,
     }
 )
 
@@ -125,16 +134,31 @@ _bridged_binary(
 def polygamma(ctx: LoweringContext, n: int, x: Value) -> Value:
     """polygamma(int n, Tensor self) -> Tensor"""
     (x,) = ctx.operands(x, dtype=ctx.float_math_type)
-    return ctx.result(jnp_call(ctx, lambda v: scipy.polygamma(n, v), x))
+    if n == 0:
+        return ctx.result(digamma(x))
+    fun = _trigamma if n == 1 else functools.partial(_polygamma, n)
+    return ctx.result(jnp_call(ctx, fun, x))
+
+
+def _polygamma(n: int, x: jax.Array) -> jax.Array:
+    sign = 1 if n % 2 else -1
+    return sign * math.factorial(n) * _zeta(jnp.full_like(x, n + 1), x)
+
+
+def _trigamma(x: jax.Array) -> jax.Array:
+    """By reflection where the series doesn't hold."""
+    low = x < 0.5
+    right = scipy.polygamma(1, jnp.where(low, 1 - x, x))
+    return jnp.where(low, (math.pi / jnp.sin(math.pi * x)) ** 2 - right, right)
 
 
 @lowers(aten.logit.default)
 def logit_(ctx: LoweringContext, x: Value, eps: float | None = None) -> Value:
     """logit(Tensor self, float? eps=None) -> Tensor"""
-    (x,) = ctx.operands(x, dtype=ctx.float_math_type)
+    (x,) = ctx.operands(x, dtype=ctx.out.dtype)  # each step rounds in torch too
     if eps is not None:
         x = hlo.minimum(hlo.maximum(x, full_like(x, eps)), full_like(x, 1 - eps))
-    return ctx.result(logit(x))
+    return logit(x)
 
 
 @lowers(aten.gcd.default, bridged=True)

@@ -77,6 +77,14 @@ def _memory(ctx: LoweringContext, x: Value) -> tuple[Value, list[int], int]:
     return reshape(transpose(x, order), [math.prod(size)]), order, offset
 
 
+def _check_inside(
+    ctx: LoweringContext, numel: int, size: Sequence[int], stride: Sequence[int], offset: int
+) -> None:
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if offset < 0 or last >= numel:
+        ctx.fail("it reaches memory outside of its operand")
+
+
 def _indices(size: Sequence[int], stride: Sequence[int], offset: int) -> Value:
     at = constant(offset, torch.int64, size)
     for d, s in enumerate(stride):
@@ -99,6 +107,7 @@ def as_strided(
     flat, _order, base = _memory(ctx, x)
     offset = 0 if storage_offset is None else storage_offset - base
     (numel,) = shape_of(flat)
+    _check_inside(ctx, numel, size, stride, offset)
     repeated = [0 if s == 0 else n for n, s in zip(size, stride, strict=True)]
     once = [n or 1 for n in repeated]
     box = box_of(numel, once, stride, offset)
@@ -126,6 +135,7 @@ def _as_strided_scatter(
     flat, order, base = _memory(ctx, x)
     offset = 0 if offset is None else offset - base
     (numel,) = shape_of(flat)
+    _check_inside(ctx, numel, size, stride, offset)
     src = as_type(src, dtype_of(x), size)
     box = box_of(numel, size, stride, offset)
     if box is None:

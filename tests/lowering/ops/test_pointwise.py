@@ -71,6 +71,14 @@ def test_int_division_by_zero_does_not_crash() -> None:
         run_lowered(lambda x, y, mode=mode: torch.div(x, y, rounding_mode=mode), (x, y))
 
 
+def test_division_by_a_scalar_rounds_once() -> None:
+    x = torch.arange(1.0, 4097)
+    for by in (3, 7.0, 49, 0.1, 4):
+        exactly(lambda x, by=by: (x / by, (x * by) / by, torch.floor(x / by)), x)
+    exactly(lambda x, s: x / s, x, torch.tensor(49.0))
+    exactly(lambda x: x[:49].mean(), x)
+
+
 def test_int_arithmetic_wraps() -> None:
     exactly(lambda x, y: (x + y, x - y, x * y, -x, x.abs()), *pairs(INTS))
 
