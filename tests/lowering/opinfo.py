@@ -281,10 +281,10 @@ EXPECT: dict[str, Expect] = {
     # eager sums in bfloat16
     "nn.functional.adaptive_avg_pool3d": Expect(tolerances={bf16: (0.05, 0.05)}),
     "nn.functional.interpolate.area": Expect(tolerances={bf16: (0.05, 0.05)}),
-    "nn.functional.interpolate.linear": Expect(rtol=1e-5),
-    "nn.functional.interpolate.bilinear": Expect(rtol=1e-5),
-    "nn.functional.interpolate.bicubic": Expect(rtol=1e-5),
-    "nn.functional.interpolate.trilinear": Expect(rtol=1e-5),
+    "nn.functional.interpolate.linear": Expect(rtol=1e-5, tolerances=COARSE),
+    "nn.functional.interpolate.bilinear": Expect(rtol=1e-5, tolerances=COARSE),
+    "nn.functional.interpolate.bicubic": Expect(rtol=1e-5, tolerances=COARSE),
+    "nn.functional.interpolate.trilinear": Expect(rtol=1e-5, tolerances=COARSE),
     "nn.functional.grid_sample": Expect(
         rtol=1e-5, atol=1e-4, xfail={bf16: "eager computes places in bfloat16"}
     ),
@@ -302,7 +302,10 @@ EXPECT: dict[str, Expect] = {
     "index_put": Expect(drop=("a mask's result has a size that depends on it", _mask_index)),
     "__getitem__": Expect(drop=("a mask's result has a size that depends on it", _mask_index)),
     "as_strided.partial_views": Expect(drop=("reads memory outside of its operand", _gapped)),
-    "nn.functional.one_hot": Expect(drop=("a size that depends on the data", _minus_one_class)),
+    "nn.functional.one_hot": Expect(
+        xfail="its assertion is a node without meta val, which the interpreter wants of each",
+        drop=("a size that depends on the data", _minus_one_class),
+    ),
     "nn.functional.embedding": Expect(
         drop=("max_norm changes the weight in place", lambda s: "max_norm" in s.kwargs)
     ),
