@@ -27,7 +27,7 @@ Scalar = bool | int | float | complex
 def constant(value: Scalar, dtype: torch.dtype, shape: Sequence[int] = ()) -> Value:
     """A tensor of one repeated value, rounded or wrapped to the dtype as torch's fill does."""
     array = _as_numpy(value, dtype)
-    splat = ir.DenseElementsAttr.get(
+    splat = _dense(
         np.packbits(array.reshape(1), bitorder="little") * 255
         if dtype == torch.bool
         else array.reshape(()),
@@ -47,6 +47,7 @@ def _as_numpy(value: Scalar, dtype: torch.dtype) -> np.ndarray:
     if isinstance(value, float) and not math.isfinite(value):
         return np.asarray(np.iinfo(target).min, target)
     bits = 8 * dtype.itemsize
+    assert not isinstance(value, complex)
     wrapped = int(value) & ((1 << bits) - 1)
     if np.iinfo(target).min < 0 and wrapped >> (bits - 1):
         wrapped -= 1 << bits
@@ -58,9 +59,7 @@ def array_constant(array: np.ndarray, dtype: torch.dtype) -> Value:
     array = array.astype(numpy_dtype(dtype), order="C")
     if array.size == 0:
         return constant(0, dtype, array.shape)
-    return hlo.constant(
-        ir.DenseElementsAttr.get(array, type=element_type(dtype), shape=list(array.shape))
-    )
+    return hlo.constant(_dense(array, type=element_type(dtype), shape=list(array.shape)))
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype) -> Value:
@@ -495,7 +494,7 @@ def reduce_window_many(
         _i64s(window),
         window_strides=_i64s(strides),
         window_dilations=_i64s(dilation),
-        padding=ir.DenseIntElementsAttr.get(np.asarray(padding, np.int64), shape=[len(window), 2]),
+        padding=_dense_ints(np.asarray(padding, np.int64), shape=[len(window), 2]),
     )
     _fill_region(op.regions[0], dtypes, combine)
     return list(op.results)
@@ -600,12 +599,17 @@ def convolution(
         ir.IntegerAttr.get(i64, feature_groups),
         ir.IntegerAttr.get(i64, batch_groups),
         window_strides=_i64s(strides or ones),
-        padding=ir.DenseIntElementsAttr.get(np.asarray(padding, np.int64), shape=[len(ones), 2]),
+        padding=_dense_ints(np.asarray(padding, np.int64), shape=[len(ones), 2]),
         lhs_dilation=_i64s(input_dilation or ones),
         rhs_dilation=_i64s(kernel_dilation or ones),
         precision_config=ir.ArrayAttr.get([each, each]),
     )
 
 
-def _i64s(values: Sequence[int]) -> ir.Attribute:
+def _i64s(values: Sequence[int]) -> ir.DenseI64ArrayAttr:
     return ir.DenseI64ArrayAttr.get([int(v) for v in values])
+
+
+# The bindings' stubs know neither numpy arrays nor shapes as arguments of these two.
+_dense: Callable[..., ir.Attribute] = ir.DenseElementsAttr.get
+_dense_ints: Callable[..., ir.Attribute] = ir.DenseIntElementsAttr.get

@@ -38,7 +38,7 @@ def rules_first() -> Iterator[None]:
     autograd: gathers at computed places, and so scatters in the gradient.
     """
     keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
-    ops = [op for op in decomposition_table if _has_ruled_parts(op)]
+    ops: list[Any] = [op for op in decomposition_table if _has_ruled_parts(op)]
     ops += [default for op in ops if registry.find(default := op._overloadpacket.default)]
     taken = [(op, {k: op.py_kernels.pop(k) for k in keys if k in op.py_kernels}) for op in ops]
     for op in ops:

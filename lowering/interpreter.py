@@ -107,8 +107,8 @@ def _attribute(gm: fx.GraphModule, node: fx.Node) -> Any:
 
 
 def _call(node: fx.Node, env: dict[fx.Node, Any], jax_ctx: Any, settings: Settings) -> Any:
-    args = fx.map_arg(node.args, env.__getitem__)
-    kwargs = fx.map_arg(node.kwargs, env.__getitem__)
+    args: Any = fx.map_arg(node.args, env.__getitem__)
+    kwargs: Any = fx.map_arg(node.kwargs, env.__getitem__)
     if node.target is operator.getitem:
         return args[0][args[1]]
     if scalars.is_scalar_op(node.target):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -76,7 +77,7 @@ def element_type(dtype: torch.dtype) -> ir.Type:
     return ir.Type.parse(_MLIR_NAME[dtype])
 
 
-def tensor_type(shape: tuple[int, ...] | list[int], dtype: torch.dtype) -> ir.RankedTensorType:
+def tensor_type(shape: Sequence[int], dtype: torch.dtype) -> ir.RankedTensorType:
     """The MLIR tensor type of a shape and a torch dtype; needs an MLIR context."""
     return ir.RankedTensorType.get(list(shape), element_type(dtype))
 

@@ -94,7 +94,8 @@ def _replace(graph: fx.Graph, node: fx.Node, seed: fx.Node, number: int, fake: A
         new = _RECIPES[node.target](write, *node.args, **node.kwargs)
     if isinstance(new, tuple):
         for user in list(node.users):
-            user.replace_all_uses_with(new[user.args[1]])
+            which: Any = user.args[1]
+            user.replace_all_uses_with(new[which])
             graph.erase_node(user)
     else:
         node.replace_all_uses_with(new)

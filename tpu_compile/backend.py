@@ -92,7 +92,8 @@ def tpu(
         partition_fn=_partition,
         decompositions=decompositions.table(RANDOM_OPS),
     )
-    with torch_internals.aot_settings(_cache_tag(opts, settings)):
+    tag = _cache_tag(opts, settings)
+    with torch_internals.aot_settings(tag), decompositions.rules_first():
         compiled = backend(gm, example_inputs)
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)
@@ -133,7 +134,7 @@ def settings_for(opts: Options) -> Settings:
     if target == "tpu" and not attached:
         why = "JAX sees no TPU on this machine. Use target='auto' or 'cpu' to run on the CPU."
         raise TargetUnavailable(target=target, why=why)
-    asked = opts.matmul_precision
+    asked: str = opts.matmul_precision
     if asked == "auto":
         asked = torch.get_float32_matmul_precision()
     on_tpu = attached and target != "cpu"

@@ -73,7 +73,7 @@ def explain(
     counts, times = partition.fallbacks(), compile_log.stage_times()
     with tempfile.TemporaryDirectory() as folder:
         chosen = {**(options or {}), "dump_dir": folder}
-        torch.compile(fn, backend="tpu", options=chosen)(*args, **kwargs)  # type: ignore[call-overload]
+        torch.compile(fn, backend="tpu", options=chosen)(*args, **kwargs)
         steps = tuple(_read(p) for p in sorted(Path(folder).glob("*/*")))
     return Explanation(
         steps,

@@ -57,7 +57,7 @@ def split(gm: fx.GraphModule, eager: Container[fx.Node]) -> tuple[fx.GraphModule
         A graph of ``call_module`` nodes, and the names of the modules that are to be compiled.
     """
     stages = _stages(gm, eager)
-    parts = split_module(gm, None, lambda n: stages[n], keep_original_order=True)
+    parts = split_module(gm, gm, lambda n: stages[n], keep_original_order=True)
     compiled = {name for name, _ in parts.named_children() if int(name.removeprefix("submod_")) % 2}
     return parts, compiled
 

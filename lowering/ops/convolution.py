@@ -44,8 +44,10 @@ class Window:
         """The window of a rule's arguments; one number stands for all dimensions."""
         rank = len(shape_of(weight)) - 2
         wide = dtype_of(weight).itemsize >= 4
-        every = ([*v] if len(v) == rank else [*v] * rank for v in (stride, padding, dilation))
-        return Window(*every, groups, ctx.matmul_precision if wide else "DEFAULT")
+        every = [[*v] if len(v) == rank else [*v] * rank for v in (stride, padding, dilation)]
+        return Window(
+            every[0], every[1], every[2], groups, ctx.matmul_precision if wide else "DEFAULT"
+        )
 
     def is_product(self, weight: Value, x: Value, size: Sequence[int]) -> bool:
         """Whether it is a matrix product over channels, at each place by itself."""

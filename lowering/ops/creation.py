@@ -153,7 +153,7 @@ def linspace(
     start, end = (as_type(as_type(v, out), wide) for v in (start, end))
     if steps < 2:
         return ctx.result(builder.broadcast_to(start, shape))
-    step = hlo.subtract(end, start)
+    step: Value = hlo.subtract(end, start)
     step = hlo.divide(step, builder.divisor(steps - 1, step))
     start, end, step = (builder.broadcast_to(v, shape) for v in (start, end, step))
     index = iota(shape, 0)

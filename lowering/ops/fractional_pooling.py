@@ -48,8 +48,8 @@ def _pooled(
     nan = jnp.isnan(v)
     last_nan = v.shape[-1] - 1 - jnp.argmax(nan[..., ::-1], axis=-1)
     best = jnp.where(nan.any(-1), last_nan, jnp.argmax(v, axis=-1))[..., None]
-    picked = (jnp.take_along_axis(a, best, axis=-1)[..., 0] for a in (v, place))
-    return tuple(picked)
+    value, where = (jnp.take_along_axis(a, best, axis=-1)[..., 0] for a in (v, place))
+    return value, where
 
 
 def _fractional(

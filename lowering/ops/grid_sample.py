@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -146,7 +147,7 @@ def grid_sampler_backward(
     output_mask: list[bool],
 ) -> tuple[Value | None, ...]:
     """grid_sampler_2d_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask) -> (Tensor, Tensor)"""  # noqa: E501
-    settings = _settings(interpolation_mode, padding_mode, align_corners)
+    settings: dict[str, Any] = _settings(interpolation_mode, padding_mode, align_corners)
 
     def gradients(grad: jax.Array, x: jax.Array, grid: jax.Array) -> tuple[jax.Array, ...]:
         return jax.vjp(functools.partial(_sample, **settings), x, grid)[1](grad)

@@ -68,7 +68,7 @@ def _first(dtype: torch.dtype) -> Combine:
     def combine(x: Sequence[Value], y: Sequence[Value]) -> Sequence[Value]:
         earlier = compare("LT", x[1], y[1])
         same = hlo.and_(compare("EQ", x[0], y[0]), earlier)
-        mine = hlo.or_(compare("GT", x[0], y[0]), same)
+        mine: Value = hlo.or_(compare("GT", x[0], y[0]), same)
         if dtype.is_floating_point:
             nan_x, nan_y = is_nan(x[0]), is_nan(y[0])
             only = hlo.not_(hlo.and_(nan_y, earlier))

@@ -315,8 +315,12 @@ def native_batch_norm_backward(
     grad, v = _wide(grad_out), _wide(input)
     dims = _all_but_channel(v)
     if train:
+        assert save_mean is not None
+        assert save_invstd is not None
         mean, rstd = _per_channel(save_mean, v), _per_channel(save_invstd, v)
     else:
+        assert running_mean is not None
+        assert running_var is not None
         mean = _per_channel(running_mean, v)
         rstd = _inverse_deviation(_per_channel(running_var, v), eps)
     normal = _normalized(v, mean, rstd)

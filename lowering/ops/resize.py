@@ -142,11 +142,11 @@ def linear(size: int, out: int, align_corners: bool, scale: float | None) -> Tap
     return Taps(np.stack([low, high], 1), np.stack([1 - part, part], 1))
 
 
-def _near(x: np.ndarray, a: float) -> np.ndarray:
+def _near(x: np.ndarray, a: float | np.floating) -> np.ndarray:
     return ((a + 2) * x - (a + 3)) * x * x + 1
 
 
-def _far(x: np.ndarray, a: float) -> np.ndarray:
+def _far(x: np.ndarray, a: float | np.floating) -> np.ndarray:
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 

@@ -73,6 +73,7 @@ def topk(
     perm = [d for d in range(rank) if d != dim % rank] + [dim % rank]
     back = builder.inverse(perm)
     v = builder.transpose(x, perm)
+    places: Value
     ranked, places = chlo.top_k(_ranked(v, largest=largest), k)
     values = builder.convert(_ranked(ranked, largest=largest), dtype_of(x))
     places = builder.convert(places, torch.int64)
