@@ -26,5 +26,7 @@ def test_fills_round_and_wrap() -> None:
     x = torch.zeros(2)
     compare(lambda x: (x.new_full((2,), 0.1, dtype=torch.bfloat16), torch.full_like(x, 2.7)), x)
     compare(lambda x: (torch.full((2,), 2.7, dtype=torch.int32), x.new_ones(3), x.new_zeros(0)), x)
-    compare(lambda x: (torch.full((), True), torch.full((2,), 3), torch.fill(x, 7), torch.eye(3, 2)), x)
+    compare(
+        lambda x: (torch.full((), True), torch.full((2,), 3), torch.fill(x, 7), torch.eye(3, 2)), x
+    )
     compare(lambda x: (torch.tril(x + 1), torch.triu(x + 1, -1)), torch.zeros(4, 3))
