@@ -98,11 +98,31 @@ def _erfcx(x: jax.Array) -> jax.Array:
     return jnp.where(wide > 20, far, jnp.exp(near * near) * lax.erfc(near)).astype(x.dtype)
 
 
+def _zeta_head(x: jax.Array, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The zeta function's terms left of zero, where XLA's series is inexact; and q after them."""
+
+    def going(state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        count, _head, q = state
+        return (count < 1 << 16) & jnp.any(q < 0)
+
+    def term(
+        state: tuple[jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        count, head, q = state
+        left = q < 0
+        head = jnp.where(left, head + jnp.where(left, q, 1) ** -x, head)
+        return count + 1, head, jnp.where(left, q + 1, q)
+
+    _count, head, q = lax.while_loop(going, term, (jnp.int32(0), jnp.zeros_like(q + x), q + 0 * x))
+    return head, q
+
+
 def _zeta(x: jax.Array, q: jax.Array) -> jax.Array:
     """The Hurwitz zeta function, with torch's values at and left of its poles."""
     pole = (q <= 0) & (q == jnp.floor(q))
     undefined = (q <= 0) & ~pole & (x != jnp.floor(x))
-    inner = jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, scipy.zeta(x, q)))
+    head, q = _zeta_head(x, q)
+    inner = jnp.where(pole, jnp.inf, jnp.where(undefined, jnp.nan, head + scipy.zeta(x, q)))
     return jnp.where(x == 1, jnp.inf, jnp.where(x < 1, jnp.nan, inner))
 
 

@@ -329,10 +329,7 @@ EXPECT: dict[str, Expect] = {
     "argsort": Expect(xfail={bf16: TIES}),
     "addbmm": Expect(atol=2e-5, rtol=1e-5, tolerances=ADDS_IN_BF16),
     "baddbmm": Expect(tolerances={c64: (1e-5, 1e-4)}),
-    **dict.fromkeys(
-        (f"polygamma.polygamma_n_{n}" for n in range(3)),
-        Expect(forward_only="XLA's zeta function is inexact left of zero"),
-    ),
+    **dict.fromkeys((f"polygamma.polygamma_n_{n}" for n in range(3)), Expect(rtol=1e-5)),
     "pow": Expect(rtol=1e-5, tolerances={c64: (1e-5, 1e-4)}),
     "__rpow__": Expect(rtol=1e-5),
     "asin": Expect(rtol=1e-5),

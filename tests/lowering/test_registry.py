@@ -17,7 +17,6 @@ aten = torch.ops.aten
 
 # Core overloads that need neither a rule nor a decomposition, and why.
 NOT_LOWERED: dict[str, str] = {
-    "aten._local_scalar_dense.default": "reads a value on the host; Dynamo breaks the graph there",
     "aten.nonzero.default": "its result has a size that depends on the data",
     "aten.masked_select.default": "its result has a size that depends on the data",
     "aten.resize_.default": "mutates; functionalization removes it",
@@ -30,21 +29,12 @@ NOT_LOWERED: dict[str, str] = {
     "aten.randn.default": "the pass functional-random replaces it",
     "aten.randperm.default": "the pass functional-random replaces it",
     "aten.native_dropout.default": "the pass functional-random replaces it",
-    "aten.avg_pool1d.default": "torch makes it of avg_pool2d before a graph is traced",
-    "aten.adaptive_avg_pool1d.default": "torch makes it of another op before a graph is traced",
     **dict.fromkeys(
         (
-            "aten._adaptive_avg_pool2d_backward.default",
-            "aten._adaptive_avg_pool3d.default",
             "aten._cdist_forward.default",
             "aten._fft_c2r.default",
             "aten._fft_r2c.default",
             "aten._pdist_forward.default",
-            "aten.avg_pool2d.default",
-            "aten.avg_pool2d_backward.default",
-            "aten.avg_pool3d.default",
-            "aten.convolution.default",
-            "aten.convolution_backward.default",
         ),
         "no rule yet",
     ),
