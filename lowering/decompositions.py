@@ -8,14 +8,39 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._decomp import _core_aten_decompositions_post_autograd, decomposition_table
+from torch._library import simple_registry
 
 from tpu_compile.lowering import registry
 
 aten = torch.ops.aten
 
+
+def _pinv(
+    x: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
+) -> Tensor:
+    if x.numel() == 0:
+        return x.new_zeros(*x.shape[:-2], x.shape[-1], x.shape[-2])
+    atol = x.new_zeros((), dtype=x.real.dtype) if atol is None else atol
+    if rtol is None:
+        eps = torch.finfo(x.dtype).eps * max(x.shape[-2:])
+        rtol = torch.where(atol > 0, 0.0, eps)
+    if hermitian:
+        values, u = torch.linalg.eigh(x)
+        vh = u.mH
+    else:
+        u, values, vh = torch.linalg.svd(x, full_matrices=False)
+    sizes = values.abs()
+    cut = torch.maximum(atol.unsqueeze(-1), rtol.unsqueeze(-1) * sizes.amax(-1, keepdim=True))
+    inverse = torch.where(sizes > cut, 1 / values, 0).to(x.dtype)
+    return (vh.mH * inverse.unsqueeze(-2)) @ u.mH
+
+
 # Decompositions of our own, by overload, where torch has none or one that is wrong or slow.
-DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {}
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    aten.linalg_pinv.atol_rtol_tensor: _pinv,
+}
 
 
 @functools.cache
@@ -32,10 +57,11 @@ def table(keep: frozenset[Any] = frozenset()) -> dict[Any, Callable[..., Any]]:
 
 @contextmanager
 def rules_first() -> Iterator[None]:
-    """Keeps torch's Python kernels from taking apart, before the table is asked, ops with rules.
+    """Keeps torch, while it traces, from replacing ops with rules before the table is asked.
 
-    Where symbolic shapes are on, as under Dynamo, most interpolations have such kernels for
-    autograd: gathers at computed places, and so scatters in the gradient.
+    Where symbolic shapes are on, as under Dynamo, most interpolations have Python kernels for
+    autograd: gathers at computed places, and so scatters in the gradient. The checks of
+    factorizations are wrapped to keep their order.
     """
     keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
     ops: list[Any] = [op for op in decomposition_table if _has_ruled_parts(op)]
@@ -43,9 +69,15 @@ def rules_first() -> Iterator[None]:
     taken = [(op, {k: op.py_kernels.pop(k) for k in keys if k in op.py_kernels}) for op in ops]
     for op in ops:
         op._dispatch_cache.clear()
+    # Nothing can be raised from inside a program: results are NaN or infinite there, and ``info``
+    # says so. Effects would order these checks by tokens through the graph.
+    effect = simple_registry.singleton.find("aten::_linalg_check_errors").effect
+    before = effect.effect
+    effect.register(None)
     try:
         yield
     finally:
+        effect.register(before)
         for op, kernels in taken:
             op.py_kernels.update(kernels)
             op._dispatch_cache.clear()

@@ -25,7 +25,7 @@ def _aot(
 ) -> tuple[Any, ...]:
     detached = [a.detach() if isinstance(a, torch.Tensor) else a for a in args]
     run = aot_function(fn, fw_compiler=compiler, decompositions=decompositions.table())
-    with _tracing():
+    with decompositions.rules_first(), _tracing():
         return run(*detached)
 
 
@@ -92,7 +92,7 @@ def run_with_gradients(
     if not smooth:
         return flat, run_lowered(fn, args, **options)
     grads = iter(torch.autograd.grad(smooth, wanted, tangents, allow_unused=True))
-    with _tracing():
+    with decompositions.rules_first(), _tracing():
         gm = aot_export_joint_simple(
             lambda *xs: tuple(fn(*xs)),
             list(args),

@@ -196,6 +196,22 @@ RESIZE = _names("""
     nn.functional.interpolate.area nn.functional.upsample_bilinear nn.functional.upsample_nearest
     nn.functional.grid_sample nn.functional.unfold
 """)
+FFT = _names("""
+    fft.fft fft.fft2 fft.fftn fft.hfft fft.hfft2 fft.hfftn fft.rfft fft.rfft2 fft.rfftn fft.ifft
+    fft.ifft2 fft.ifftn fft.ihfft fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.fftshift
+    fft.ifftshift stft istft
+""")
+LINALG = _names("""
+    cholesky cholesky_inverse cholesky_solve cross geqrf lu_unpack lu lu_solve matrix_exp
+    linalg.cross linalg.det linalg.cholesky linalg.cholesky_ex linalg.cond linalg.eig linalg.eigvals
+    linalg.eigh linalg.eigvalsh linalg.householder_product linalg.matrix_power linalg.multi_dot
+    linalg.norm linalg.matrix_norm linalg.qr linalg.slogdet linalg.vander linalg.lu_factor
+    linalg.lu_factor_ex linalg.lu linalg.lu_solve linalg.inv linalg.inv_ex linalg.solve
+    linalg.solve_ex linalg.solve_triangular linalg.matrix_rank linalg.pinv linalg.pinv.hermitian
+    linalg.svd linalg.svdvals linalg.tensorinv linalg.tensorsolve ormqr qr triangular_solve svd
+    pinverse logdet
+""")
+DISTANCE = _names("cdist nn.functional.pdist")
 
 # A family's OpInfo names and the dtypes all of them are tried with, where torch has them.
 FAMILIES: dict[str, tuple[tuple[str, ...], tuple[torch.dtype, ...]]] = {
@@ -220,6 +236,9 @@ FAMILIES: dict[str, tuple[tuple[str, ...], tuple[torch.dtype, ...]]] = {
     "convolution": (CONVOLUTION, (f32, bf16, i64, c64)),
     "pooling": (POOLING, (f32, bf16, i64)),
     "resize": (RESIZE, (f32, bf16)),
+    "fft": (FFT, (f32, c64)),
+    "linalg": (LINALG, (f32, c64)),
+    "distance": (DISTANCE, (f32,)),
     "normalization": (NORMALIZATION, (f32, bf16)),
 }
 
@@ -264,6 +283,8 @@ def _drops_weights(sample: SampleInput) -> bool:
 
 # eager sums the batch's variance in bfloat16
 _STATISTICS = Expect(mutates="running statistics", tolerances={bf16: (0.02, 0.05)})
+# sums in another order, of values of another size
+NEARLY = Expect(rtol=1e-4, atol=1e-3, tolerances={c64: (1e-4, 1e-3)})
 _ONE = Expect(drop=("eager's result for one element is rounding noise", _single_element))
 
 EXPECT: dict[str, Expect] = {
@@ -288,6 +309,19 @@ EXPECT: dict[str, Expect] = {
     "nn.functional.grid_sample": Expect(
         rtol=1e-5, atol=1e-4, xfail={bf16: "eager computes places in bfloat16"}
     ),
+    "fft.hfft2": NEARLY,
+    "fft.hfftn": NEARLY,
+    "cdist": NEARLY,
+    "matrix_exp": Expect(rtol=1e-3, atol=1e-2, tolerances={c64: (1e-3, 1e-2)}),
+    "linalg.cond": NEARLY,
+    "linalg.eigh": NEARLY,
+    "linalg.householder_product": NEARLY,
+    "linalg.pinv": NEARLY,
+    "linalg.pinv.hermitian": NEARLY,
+    "linalg.tensorsolve": NEARLY,
+    "linalg.solve": NEARLY,
+    "linalg.inv": NEARLY,
+    "triangular_solve": NEARLY,
     "native_batch_norm": _STATISTICS,
     "_native_batch_norm_legit": _STATISTICS,
     "nn.functional.batch_norm": _STATISTICS,

@@ -19,6 +19,8 @@ aten = torch.ops.aten
 NOT_LOWERED: dict[str, str] = {
     "aten.nonzero.default": "its result has a size that depends on the data",
     "aten.masked_select.default": "its result has a size that depends on the data",
+    "aten.upsample_bilinear2d.vec": "torch traces it as the overload that takes a size",
+    "aten.upsample_nearest2d.vec": "torch traces it as the overload that takes a size",
     "aten.resize_.default": "mutates; functionalization removes it",
     "aten.sym_is_contiguous.default": "answers about a shape, which is concrete here",
     "aten.sym_size.int": "answers about a shape, which is concrete here",
