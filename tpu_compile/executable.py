@@ -47,7 +47,8 @@ class Executable:
                     arrays = jax.device_put(arrays, self.device)
                 results = self.compiled(*arrays)
                 # The inputs are the user's own memory: the program must have read it on return.
-                jax.block_until_ready(results)
+                for r in results:
+                    r.block_until_ready()
                 if self.device is not None:
                     results = jax.device_put(results, buffers.device("cpu"))
             except jax.errors.JaxRuntimeError as err:
