@@ -10,9 +10,18 @@ from tpu_compile.lowering import builder
 from tpu_compile.lowering.builder import Scalar, as_type, reshape
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value
-from tpu_compile.lowering.ops import activation, bitwise, comparison, convert, pointwise, special
+from tpu_compile.lowering.ops import (
+    activation,
+    bitwise,
+    comparison,
+    convert,
+    pointwise,
+    reduction,
+    special,
+)
 from tpu_compile.lowering.ops.creation import filled
 from tpu_compile.lowering.registry import find, lowers
+from tpu_compile.lowering.types import shape_of
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -173,3 +182,67 @@ def scalar_tensor(
 def fill(ctx: LoweringContext, x: Value, value: Value | Scalar) -> Value:
     """fill(Tensor self, Scalar value) -> Tensor"""
     return as_type(value, ctx.out.dtype, ctx.out.shape)
+
+
+# ---------------------------------------------------------------- reductions
+
+
+@lowers(prims.sum.default)
+def sum(
+    ctx: LoweringContext,
+    inp: Value,
+    dims: list[int] | None,
+    *,
+    output_dtype: torch.dtype | None = None,
+) -> Value:
+    """sum(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
+    return reduction.sum_of(ctx, inp, range(len(shape_of(inp))) if dims is None else dims, False)
+
+
+@lowers(prims.prod.default)
+def prod(
+    ctx: LoweringContext,
+    inp: Value,
+    dims: list[int] | None,
+    *,
+    output_dtype: torch.dtype | None = None,
+) -> Value:
+    """prod(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
+    return reduction.product_of(ctx, inp, dims, False)
+
+
+@lowers(prims.var.default)
+def var(
+    ctx: LoweringContext,
+    inp: Value,
+    dims: list[int] | None,
+    correction: float | Value | None = 1,
+    *,
+    output_dtype: torch.dtype | None = None,
+) -> Value:
+    """var(Tensor inp, int[]? dims, float? correction=1, *, ScalarType? output_dtype=None) -> Tensor"""  # noqa: E501
+    return ctx.result(reduction.moments_of(ctx, inp, dims, correction, False)[0])
+
+
+@lowers(prims.amax.default)
+def amax(
+    ctx: LoweringContext,
+    inp: Value,
+    dims: list[int] | None,
+    *,
+    output_dtype: torch.dtype | None = None,
+) -> Value:
+    """amax(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
+    return reduction.largest(inp, reduction.dims_of(inp, dims))
+
+
+@lowers(prims.amin.default)
+def amin(
+    ctx: LoweringContext,
+    inp: Value,
+    dims: list[int] | None,
+    *,
+    output_dtype: torch.dtype | None = None,
+) -> Value:
+    """amin(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
+    return reduction.smallest(inp, reduction.dims_of(inp, dims))

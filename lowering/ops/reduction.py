@@ -15,7 +15,6 @@ from tpu_compile.lowering.registry import lowers
 from tpu_compile.lowering.types import dtype_of, math_dtype, shape_of
 
 aten = torch.ops.aten
-prims = torch.ops.prims
 
 Dims = Sequence[int] | int | None
 
@@ -42,7 +41,8 @@ def count(v: Value, dims: Sequence[int]) -> int:
 # ---------------------------------------------------------------- sums and products
 
 
-def _sum(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
+def sum_of(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
+    """The op's result as a sum, in the accumulator torch uses."""
     x = as_type(x, math_dtype(ctx.out.dtype))
     return ctx.result(total(x, dim, keepdim=keepdim))
 
@@ -50,7 +50,7 @@ def _sum(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
 @lowers(aten.sum.default)
 def sum(ctx: LoweringContext, x: Value, *, dtype: torch.dtype | None = None) -> Value:
     """sum(Tensor self, *, ScalarType? dtype=None) -> Tensor"""
-    return _sum(ctx, x, None, False)
+    return sum_of(ctx, x, None, False)
 
 
 @lowers(aten.sum.dim_IntList)
@@ -63,19 +63,7 @@ def sum_dim(
     dtype: torch.dtype | None = None,
 ) -> Value:
     """sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"""  # noqa: E501
-    return _sum(ctx, x, dim, keepdim)
-
-
-@lowers(prims.sum.default)
-def prims_sum(
-    ctx: LoweringContext,
-    inp: Value,
-    dims: list[int] | None,
-    *,
-    output_dtype: torch.dtype | None = None,
-) -> Value:
-    """sum(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
-    return _sum(ctx, inp, range(len(shape_of(inp))) if dims is None else dims, False)
+    return sum_of(ctx, x, dim, keepdim)
 
 
 def _mean(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
@@ -103,7 +91,8 @@ def mean_dim(
     return _mean(ctx, x, dim, keepdim)
 
 
-def _prod(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
+def product_of(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
+    """The op's result as a product, in the accumulator torch uses."""
     x = as_type(x, math_dtype(ctx.out.dtype))
     return ctx.result(reduce(x, dims_of(x, dim), hlo.multiply, 1, keepdim=keepdim))
 
@@ -111,7 +100,7 @@ def _prod(ctx: LoweringContext, x: Value, dim: Dims, keepdim: bool) -> Value:
 @lowers(aten.prod.default)
 def prod(ctx: LoweringContext, x: Value, *, dtype: torch.dtype | None = None) -> Value:
     """prod(Tensor self, *, ScalarType? dtype=None) -> Tensor"""
-    return _prod(ctx, x, None, False)
+    return product_of(ctx, x, None, False)
 
 
 @lowers(aten.prod.dim_int)
@@ -124,19 +113,7 @@ def prod_dim(
     dtype: torch.dtype | None = None,
 ) -> Value:
     """prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"""  # noqa: E501
-    return _prod(ctx, x, dim, keepdim)
-
-
-@lowers(prims.prod.default)
-def prims_prod(
-    ctx: LoweringContext,
-    inp: Value,
-    dims: list[int] | None,
-    *,
-    output_dtype: torch.dtype | None = None,
-) -> Value:
-    """prod(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
-    return _prod(ctx, inp, dims, False)
+    return product_of(ctx, x, dim, keepdim)
 
 
 # ---------------------------------------------------------------- variance
@@ -165,9 +142,10 @@ def moments(
     return hlo.divide(spread, free), builder.reshape(mean, shape_of(spread))
 
 
-def _moments(
+def moments_of(
     ctx: LoweringContext, x: Value, dim: Dims, correction: Scalar | Value | None, keepdim: bool
 ) -> tuple[Value, Value]:
+    """Variance and mean in the math type."""
     return moments(as_type(x, math_dtype(dtype_of(x))), dim, correction, keepdim=keepdim)
 
 
@@ -181,7 +159,7 @@ def var(
     keepdim: bool = False,
 ) -> Value:
     """var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor"""  # noqa: E501
-    return ctx.result(_moments(ctx, x, dim, correction, keepdim)[0])
+    return ctx.result(moments_of(ctx, x, dim, correction, keepdim)[0])
 
 
 @lowers(aten.std.correction)
@@ -194,7 +172,7 @@ def std(
     keepdim: bool = False,
 ) -> Value:
     """std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor"""  # noqa: E501
-    return ctx.result(hlo.sqrt(_moments(ctx, x, dim, correction, keepdim)[0]))
+    return ctx.result(hlo.sqrt(moments_of(ctx, x, dim, correction, keepdim)[0]))
 
 
 @lowers(aten.var_mean.correction)
@@ -207,21 +185,8 @@ def var_mean(
     keepdim: bool = False,
 ) -> tuple[Value, Value]:
     """var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)"""  # noqa: E501
-    var, mean = _moments(ctx, x, dim, correction, keepdim)
+    var, mean = moments_of(ctx, x, dim, correction, keepdim)
     return as_type(var, ctx.outs[0].dtype), as_type(mean, ctx.outs[1].dtype)
-
-
-@lowers(prims.var.default)
-def prims_var(
-    ctx: LoweringContext,
-    inp: Value,
-    dims: list[int] | None,
-    correction: float | Value | None = 1,
-    *,
-    output_dtype: torch.dtype | None = None,
-) -> Value:
-    """var(Tensor inp, int[]? dims, float? correction=1, *, ScalarType? output_dtype=None) -> Tensor"""  # noqa: E501
-    return ctx.result(_moments(ctx, inp, dims, correction, False)[0])
 
 
 # ---------------------------------------------------------------- truth
@@ -304,30 +269,6 @@ def max(ctx: LoweringContext, x: Value) -> Value:
 def min(ctx: LoweringContext, x: Value) -> Value:
     """min(Tensor self) -> Tensor"""
     return smallest(x, dims_of(x, None))
-
-
-@lowers(prims.amax.default)
-def prims_amax(
-    ctx: LoweringContext,
-    inp: Value,
-    dims: list[int] | None,
-    *,
-    output_dtype: torch.dtype | None = None,
-) -> Value:
-    """amax(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
-    return largest(inp, dims_of(inp, dims))
-
-
-@lowers(prims.amin.default)
-def prims_amin(
-    ctx: LoweringContext,
-    inp: Value,
-    dims: list[int] | None,
-    *,
-    output_dtype: torch.dtype | None = None,
-) -> Value:
-    """amin(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"""
-    return smallest(inp, dims_of(inp, dims))
 
 
 def extreme(v: Value, dim: int, direction: str, *, keepdim: bool) -> tuple[Value, Value]:
