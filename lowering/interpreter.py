@@ -136,7 +136,7 @@ def _renamed(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(node: fx.Node, out: Any) -> None:
-    expected = types_of(node.meta["val"])
+    expected = types_of(node.meta.get("val"))
     got: tuple[TensorType, ...] = tuple(
         type_of(v) for v in pytree.tree_leaves(out) if isinstance(v, ir.Value)
     )

@@ -75,7 +75,7 @@ def verify(gm: fx.GraphModule, name: str) -> None:
     except Exception as err:
         raise BrokenGraph(name=name, why=str(err)) from err
     for node in gm.graph.nodes:
-        if node.op in ("placeholder", "call_function") and "val" not in node.meta:
+        if node.op == "call_function" and node.users and "val" not in node.meta:
             raise BrokenGraph(name=name, why=f"{node.name} has no meta['val']", node=node)
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             raise BrokenGraph(name=name, why=f"{node.name} mutates its arguments", node=node)

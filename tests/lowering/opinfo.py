@@ -337,7 +337,6 @@ EXPECT: dict[str, Expect] = {
     "__getitem__": Expect(drop=("a mask's result has a size that depends on it", _mask_index)),
     "as_strided.partial_views": Expect(drop=("reads memory outside of its operand", _gapped)),
     "nn.functional.one_hot": Expect(
-        xfail="its assertion is a node without meta val, which the interpreter wants of each",
         drop=("a size that depends on the data", _minus_one_class),
     ),
     "nn.functional.embedding": Expect(

@@ -31,15 +31,6 @@ NOT_LOWERED: dict[str, str] = {
     "aten.randn.default": "the pass functional-random replaces it",
     "aten.randperm.default": "the pass functional-random replaces it",
     "aten.native_dropout.default": "the pass functional-random replaces it",
-    **dict.fromkeys(
-        (
-            "aten._cdist_forward.default",
-            "aten._fft_c2r.default",
-            "aten._fft_r2c.default",
-            "aten._pdist_forward.default",
-        ),
-        "no rule yet",
-    ),
 }
 
 
