@@ -16,7 +16,7 @@ from torch._decomp.decompositions import Reduction
 from torch._library import simple_registry
 from torch._ops import OpOverload
 
-from tpu_compile.lowering import foreach, registry
+from tpu_compile.lowering import fast_paths, foreach, registry
 
 aten = torch.ops.aten
 
@@ -122,6 +122,7 @@ def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[
 # Decompositions of our own, by overload, where torch has none or one that is wrong or slow.
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     **foreach.decompositions(),
+    **fast_paths.DECOMPOSITIONS,
     aten.linalg_pinv.atol_rtol_tensor: _pinv,
     aten.linalg__powsum.default: _power_sum,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
