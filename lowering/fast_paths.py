@@ -15,7 +15,7 @@ QUERY_KEY, PADDING = 0, 1  # what a mask is of: [query, key], [batch, key]; else
 
 
 def _attention(
-    qkv: tuple[Tensor, Tensor, Tensor],
+    qkv: tuple[Tensor, ...],
     num_heads: int,
     proj_weight: Tensor,
     proj_bias: Tensor,

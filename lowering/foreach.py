@@ -129,7 +129,7 @@ def _fused_adam(
     """Steps each parameter: unscales its gradient, and changes nothing where one is infinite."""
     results: Lists = tuple([] for _ in lists)
     for i in range(len(lists[0])):
-        old = [group[i] if group else None for group in lists]
+        old: list[Any] = [group[i] if group else None for group in lists]
         args = list(old)
         if grad_scale is not None:
             args[1] = (old[1] / grad_scale).to(old[1].dtype)

@@ -43,7 +43,9 @@ def identities(ctx: LoweringContext) -> tuple[Value, ...]:
     def eye(t: TensorType) -> Value:
         if 0 in t.shape:
             return builder.zeros(t.shape, t.dtype)
-        return broadcast_to(builder.array_constant(np.eye(*t.shape[-2:]), t.dtype), t.shape)
+        return broadcast_to(
+            builder.array_constant(np.eye(t.shape[-2], t.shape[-1]), t.dtype), t.shape
+        )
 
     return tuple(eye(t) for t in ctx.outs)
 
