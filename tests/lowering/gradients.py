@@ -9,6 +9,8 @@ import helpers
 import torch
 from torch.utils import _pytree as pytree
 
+FAST = {"xla_backend_optimization_level": 0}  # of LLVM; XLA's own passes run as ever
+
 
 def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A random tensor that wants a gradient."""
@@ -22,7 +24,7 @@ def check(fn: Callable[..., Any], *args: torch.Tensor, **tolerance: float) -> No
         every = [t for t in pytree.tree_leaves(fn(*xs)) if isinstance(t, torch.Tensor)]
         return [t.clone(memory_format=torch.contiguous_format) for t in every]
 
-    expected, actual = helpers.run_with_gradients(run, args)
+    expected, actual = helpers.run_with_gradients(run, args, **FAST)
     assert len(actual) == len(expected)
     for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
         if e is not None:
