@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from tpu_compile.lowering.registry import lowers
 from tpu_compile.lowering.types import dtype_of, math_dtype, shape_of
 
 aten = torch.ops.aten
+
+MANY_PLACES = 64  # of a kernel, up to which its gradient is one product for each
+LONG = 512  # elements of the small side from which the batch is summed after the products
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,12 @@ def backward(grad: Value, weight: Value, w: Window, size: Sequence[int]) -> Valu
     )
 
 
-def weight_gradient(x: Value, grad: Value, w: Window, kernel: Sequence[int]) -> Value:
-    """The gradient of ``forward``'s weight: batch and channels change roles."""
+def weight_gradient(
+    ctx: LoweringContext, x: Value, grad: Value, w: Window, kernel: Sequence[int]
+) -> Value:
+    """The gradient of ``forward``'s weight."""
+    if ctx.target == "cpu" and math.prod(kernel) <= MANY_PLACES:
+        return _weight_gradient_by_products(x, grad, w, kernel)
     large, small = shape_of(x)[2:], shape_of(grad)[2:]
     pads = []
     for n, m, k, s, p, d in zip(large, small, kernel, w.stride, w.padding, w.dilation, strict=True):
@@ -104,6 +112,48 @@ def weight_gradient(x: Value, grad: Value, w: Window, kernel: Sequence[int]) -> 
         kernel_dilation=w.stride,
         channels=(1, 0),
     )
+
+
+def _weight_gradient_by_products(x: Value, grad: Value, w: Window, kernel: Sequence[int]) -> Value:
+    """For each place of the kernel, a product of gradients and what they were multiplied by.
+
+    As a convolution, batch and channels change roles, and the gradient is the kernel: XLA:CPU then
+    takes 2 to 20 times as long (3x3 over 56x56: 48 ms instead of 16; 1x1: 81 instead of 4).
+    """
+    small = shape_of(grad)[2:]
+    high = [
+        (m - 1) * s + (k - 1) * d + 1 - n - p
+        for n, m, k, s, p, d in zip(
+            shape_of(x)[2:], small, kernel, w.stride, w.padding, w.dilation, strict=True
+        )
+    ]
+    x = builder.pad(x, [0, 0, *w.padding], [0, 0, *high])
+    dtype = math_dtype(dtype_of(x))
+    shape = [shape_of(grad)[1], shape_of(x)[1] // w.groups]
+    if 0 in (*shape_of(x), *shape_of(grad)):
+        return builder.zeros([*shape, *kernel], dtype)
+    parts = []
+    for place in itertools.product(*map(range, kernel)):
+        low = [k * d for k, d in zip(place, w.dilation, strict=True)]
+        stop = [a + (m - 1) * s + 1 for a, m, s in zip(low, small, w.stride, strict=True)]
+        part = builder.slice_(x, [0, 0, *low], [*shape_of(x)[:2], *stop], [1, 1, *w.stride])
+        parts.append(reshape(_channel_products(grad, part, w), [*shape, 1]))
+    whole = builder.concatenate(parts, 2)
+    return reshape(whole, [*shape, *kernel])
+
+
+def _channel_products(grad: Value, x: Value, w: Window) -> Value:
+    """[group, O/groups, I/groups]: sums over batch and places."""
+    batch, spatial = shape_of(grad)[0], math.prod(shape_of(grad)[2:])
+    split = [[batch, w.groups, shape_of(v)[1] // w.groups, spatial] for v in (grad, x)]
+    grad, x = (reshape(v, s) for v, s in zip((grad, x), split, strict=True))
+    late = spatial >= LONG
+    dims = [0, 1] if late else [1]
+    over = [3] if late else [0, 3]
+    dtype = math_dtype(dtype_of(x))
+    options = {"contract": (over, over), "precision": w.precision, "dtype": dtype}
+    out = builder.dot_general(grad, x, batch=(dims, dims), **options)
+    return builder.reduce(out, [0], hlo.add, 0) if late else out
 
 
 def _mixed_channels(x: Value, weight: Value, contract: int, precision: str) -> Value:
@@ -245,7 +295,7 @@ def convolution_backward(
         grad_input = as_type(grad_input, dtype_of(input))
     if output_mask[1]:
         large, small = (grad_output, input) if transposed else (input, grad_output)
-        grad_weight = weight_gradient(large, small, w, shape_of(weight)[2:])
+        grad_weight = weight_gradient(ctx, large, small, w, shape_of(weight)[2:])
         grad_weight = as_type(grad_weight, dtype_of(weight))
     if output_mask[2]:
         grad = as_type(grad_output, math_dtype(dtype_of(grad_output)))

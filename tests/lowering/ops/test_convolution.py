@@ -87,3 +87,24 @@ def test_bfloat16_rounds_once() -> None:
     (actual,) = helpers.run_lowered(F.conv2d, [x, weight, bias])
     exact = F.conv2d(x.double(), weight.double(), bias.double())
     torch.testing.assert_close(actual, exact.bfloat16(), rtol=2**-7, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_of_weights_over_many_places(groups: int) -> None:
+    x = leaf(2, 4, 25, 24)
+    check(
+        lambda x, w: F.conv2d(x, w, padding=1, groups=groups),
+        x,
+        leaf(6, 4 // groups, 3, 3),
+        **CLOSE,
+    )
+    check(
+        lambda x, w: F.conv_transpose2d(x, w, stride=2, groups=groups),
+        x,
+        leaf(4, 6 // groups, 2, 3),
+        **CLOSE,
+    )
+
+
+def test_a_kernel_of_many_places() -> None:
+    check(lambda x, w: F.conv1d(x, w, stride=3), leaf(2, 3, 150), leaf(4, 3, 80), **CLOSE)
