@@ -332,8 +332,10 @@ EXPECT: dict[str, Expect] = {
     "nn.functional.instance_norm": _STATISTICS,
     "native_layer_norm": _ONE,
     "nn.functional.layer_norm": _ONE,
+    # Samples have scores up to 200, which float32 rounds by up to 8e-6. A gradient is that part of
+    # products up to 300: weights recomputed from scores summed in another order differ by as much.
     "nn.functional.scaled_dot_product_attention": Expect(
-        rtol=1e-5, atol=1e-4, drop=("other random bits", _dropout)
+        rtol=1e-5, atol=5e-4, drop=("other random bits", _dropout)
     ),
     "narrow": Expect(drop=("a start read from a tensor", _tensor_argument)),
     "tensor_split": Expect(drop=("places read from a tensor", _tensor_argument)),
