@@ -17,6 +17,8 @@ from tpu_compile.lowering.types import RuntimeScalar, TensorType, math_dtype
 if TYPE_CHECKING:
     from jax.interpreters.mlir import LoweringRuleContext
 
+    from tpu_compile.lowering.checks import Checks
+
 
 @dataclass(frozen=True)
 class LoweringContext:
@@ -27,12 +29,14 @@ class LoweringContext:
         jax: JAX's own lowering context, for the bridge.
         target: "cpu" or "tpu".
         matmul_precision: "DEFAULT", "HIGH" or "HIGHEST", for float32 matmuls and convolutions.
+        checks: where to add what must hold of values in a run; None where nothing is checked.
     """
 
     node: fx.Node
     jax: LoweringRuleContext
     target: str = "cpu"
     matmul_precision: str = "HIGHEST"
+    checks: Checks | None = None
 
     @property
     def out(self) -> TensorType:

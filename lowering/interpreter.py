@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tpu_compile import errors
 from tpu_compile.lowering import builder, registry, scalars
+from tpu_compile.lowering.checks import Checks
 from tpu_compile.lowering.context import LoweringContext, types_of
 from tpu_compile.lowering.mlir import Value, ir
 from tpu_compile.lowering.types import TensorType, type_of
@@ -29,10 +30,14 @@ class Settings:
     Attributes:
         target: "cpu" or "tpu".
         matmul_precision: "DEFAULT", "HIGH" or "HIGHEST".
+        checks: whether indices and assertions are checked in each run.
+        topology: the slice that is compiled for where no TPU is attached; its target is "tpu".
     """
 
     target: str = "cpu"
     matmul_precision: str = "HIGHEST"
+    checks: bool = True
+    topology: str | None = None
 
 
 def lower_graph(
@@ -41,6 +46,7 @@ def lower_graph(
     inputs: Sequence[Value],
     settings: Settings,
     results: Sequence[fx.Node] | None = None,
+    checks: Checks | None = None,
 ) -> list[Value]:
     """Emits a graph's ops at the current insertion point.
 
@@ -50,6 +56,7 @@ def lower_graph(
         inputs: one value per placeholder that is not a known integer.
         settings: target and precision.
         results: the nodes whose values to return; default the graph's outputs.
+        checks: filled with what must hold of values in a run.
 
     Returns:
         One value per node of ``results``.
@@ -69,7 +76,7 @@ def lower_graph(
             env[node] = _attribute(gm, node)
         elif node.op == "call_function":
             with location(node):
-                env[node] = _call(node, env, jax_ctx, settings)
+                env[node] = _call(node, env, jax_ctx, settings, checks)
     return [_as_value(env[n]) for n in (outputs_of(gm) if results is None else results)]
 
 
@@ -106,7 +113,13 @@ def _attribute(gm: fx.GraphModule, node: fx.Node) -> Any:
     return value
 
 
-def _call(node: fx.Node, env: dict[fx.Node, Any], jax_ctx: Any, settings: Settings) -> Any:
+def _call(
+    node: fx.Node,
+    env: dict[fx.Node, Any],
+    jax_ctx: Any,
+    settings: Settings,
+    checks: Checks | None,
+) -> Any:
     args: Any = fx.map_arg(node.args, env.__getitem__)
     kwargs: Any = fx.map_arg(node.kwargs, env.__getitem__)
     if node.target is operator.getitem:
@@ -116,7 +129,7 @@ def _call(node: fx.Node, env: dict[fx.Node, Any], jax_ctx: Any, settings: Settin
     rule = registry.find(node.target)
     if rule is None:
         raise errors.MissingLowering(op=node.target, node=node)
-    ctx = LoweringContext(node, jax_ctx, settings.target, settings.matmul_precision)
+    ctx = LoweringContext(node, jax_ctx, settings.target, settings.matmul_precision, checks)
     try:
         out = rule(ctx, *args, **_renamed(kwargs))
     except errors.TpuCompileError as err:

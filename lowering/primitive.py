@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import torch
 from jax.extend.core import Primitive
 from jax.interpreters import mlir as jax_mlir
 from jax.sharding import SingleDeviceSharding
 from torch import fx
 
+from tpu_compile.lowering.checks import Checks
 from tpu_compile.lowering.context import types_of
 from tpu_compile.lowering.interpreter import Settings, lower_graph, outputs_of
 from tpu_compile.lowering.mlir import Value
@@ -32,17 +34,20 @@ class Graph:
         gm: the graph.
         settings: target and precision.
         results: the nodes whose values the primitive returns; None for the graph's outputs.
+        checks: filled by lowering; the number of the first that failed is then the last result.
     """
 
     gm: fx.GraphModule
     settings: Settings
     results: tuple[fx.Node, ...] | None = None
+    checks: Checks | None = None
 
     @property
     def types(self) -> list[TensorType]:
         """The types of the results."""
         nodes = outputs_of(self.gm) if self.results is None else self.results
-        return [t for n in nodes for t in types_of(n.meta["val"])]
+        types = [t for n in nodes for t in types_of(n.meta["val"])]
+        return types if self.checks is None else [*types, TensorType((), torch.int32)]
 
 
 # JAX keeps a primitive's parameters in its caches: a number there, and the graph here only while
@@ -77,7 +82,8 @@ def _abstract(*_: Any, token: int) -> list[jax.core.ShapedArray]:
 
 def _lower(ctx: jax_mlir.LoweringRuleContext, *args: Value, token: int) -> list[Value]:
     graph = _graphs[token]
-    return lower_graph(graph.gm, ctx, args, graph.settings, graph.results)
+    values = lower_graph(graph.gm, ctx, args, graph.settings, graph.results, graph.checks)
+    return values if graph.checks is None else [*values, graph.checks.first_failure()]
 
 
 graph_p.def_abstract_eval(_abstract)

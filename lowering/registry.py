@@ -20,15 +20,17 @@ Rule = Callable[..., Any]
 
 _rules: dict[Op, Rule] = {}
 _bridged: set[Rule] = set()
+_checked: set[Rule] = set()
 _loaded = False
 
 
-def lowers(*ops: Op, bridged: bool = False) -> Callable[[Rule], Rule]:
+def lowers(*ops: Op, bridged: bool = False, checked: bool = False) -> Callable[[Rule], Rule]:
     """Registers a function as the rule of one or more overloads.
 
     Args:
         ops: the overloads. Their schemas must fit the rule's parameters.
         bridged: True for a rule that traces a JAX function instead of emitting ops itself.
+        checked: True for a rule that may require something of values (lowering/checks.py).
     """
 
     def register(rule: Rule) -> Rule:
@@ -40,6 +42,8 @@ def lowers(*ops: Op, bridged: bool = False) -> Callable[[Rule], Rule]:
             _rules[op] = rule
         if bridged:
             _bridged.add(rule)
+        if checked:
+            _checked.add(rule)
         return rule
 
     return register
@@ -60,6 +64,11 @@ def rules() -> MappingProxyType[Op, Rule]:
 def is_bridged(rule: Rule) -> bool:
     """Whether a rule goes through JAX tracing instead of emitting StableHLO itself."""
     return rule in _bridged
+
+
+def is_checked(op: Any) -> bool:
+    """Whether an overload's rule may require something of values that only a run knows."""
+    return find(op) in _checked
 
 
 def load() -> None:

@@ -26,6 +26,7 @@ from tpu_compile import (
     partition,
     passes,
     process_state,
+    topologies,
     torch_internals,
     versions,
 )
@@ -130,7 +131,8 @@ def settings_for(opts: Options) -> Settings:
         TargetUnavailable: when a TPU is asked for and none is attached.
     """
     target = opts.target
-    attached = _tpu_attached() if target != "cpu" else False
+    topology = target if topologies.is_name(target) else None
+    attached = topology is not None or (target != "cpu" and _tpu_attached())
     if target == "tpu" and not attached:
         why = "JAX sees no TPU on this machine. Use target='auto' or 'cpu' to run on the CPU."
         raise TargetUnavailable(target=target, why=why)
@@ -138,7 +140,13 @@ def settings_for(opts: Options) -> Settings:
     if asked == "auto":
         asked = torch.get_float32_matmul_precision()
     on_tpu = attached and target != "cpu"
-    return Settings("tpu" if on_tpu else "cpu", _PRECISION[asked] if on_tpu else "HIGHEST")
+    checks = opts.checks == "on" or (opts.checks == "auto" and not on_tpu)
+    return Settings(
+        "tpu" if on_tpu else "cpu",
+        _PRECISION[asked] if on_tpu else "HIGHEST",
+        checks=checks,
+        topology=topology,
+    )
 
 
 @functools.cache

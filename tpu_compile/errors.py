@@ -77,6 +77,30 @@ class TargetUnavailable(TpuCompileError, RuntimeError):
     text = "target {target!r} is not available: {why}"
 
 
+class UnknownTopology(TpuCompileError, ValueError):
+    """A topology's name stands for no slice of TPUs."""
+
+    text = "there is no topology {name!r}. {nearest}Valid names: {valid}."
+
+
+class MissingTpuCompiler(TpuCompileError, ImportError):
+    """A topology was asked for and the TPU compiler is not there."""
+
+    text = (
+        "compiling for a TPU topology needs the TPU compiler, and {why}. "
+        "Install it with: pip install 'tpu_compile[tpu]'."
+    )
+
+
+class CompiledOnly(TpuCompileError, RuntimeError):
+    """A program compiled for a topology was called with real tensors."""
+
+    text = (
+        "this was compiled for {topology}, to be examined and not run: no such TPU is attached. "
+        "Use target='auto' to run it here; call it under torch's FakeTensorMode to see shapes."
+    )
+
+
 # ---------------------------------------------------------------- lowering
 
 
@@ -146,6 +170,12 @@ class CompileFailed(TpuCompileError, RuntimeError):
     text = "XLA failed to compile the graph for target {target!r}: {why}"
 
 
+class DoesNotFit(TpuCompileError, RuntimeError):
+    """A program needs more memory than the chip that it is compiled for has."""
+
+    text = "the program does not fit {topology}: {why}\n{estimate}"
+
+
 class OutOfMemory(TpuCompileError, RuntimeError):
     """A compiled program ran out of memory."""
 
@@ -160,6 +190,21 @@ class ExecutionFailed(TpuCompileError, RuntimeError):
     """A compiled program failed while running."""
 
     text = "a compiled graph failed: {why}"
+
+
+class IndexOutOfRange(TpuCompileError, IndexError):
+    """An index was outside of what it indexes, in a compiled program."""
+
+    text = (
+        "{op}: an index is out of range, not in {valid}. On a TPU such an index is not noticed; "
+        "options={{'checks': 'off'}} leaves the check out on the CPU too.{where}"
+    )
+
+
+class AssertionFailed(TpuCompileError, RuntimeError):
+    """An assertion on a tensor's values failed in a compiled program."""
+
+    text = "{message} ({op}){where}"
 
 
 class Recompiled(TpuCompileError, RuntimeError):

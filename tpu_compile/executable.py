@@ -12,8 +12,18 @@ import torch
 from jax.sharding import SingleDeviceSharding
 from torch import fx
 
-from tpu_compile import buffers, caches, calling, compile_log, errors
-from tpu_compile.lowering import primitive
+from tpu_compile import (
+    buffers,
+    caches,
+    calling,
+    compile_log,
+    errors,
+    topologies,
+    torch_internals,
+)
+from tpu_compile.lowering import primitive, registry
+from tpu_compile.lowering.checks import Checks
+from tpu_compile.lowering.context import types_of
 from tpu_compile.lowering.interpreter import Settings
 
 # torch rounds a bf16 or fp16 result after every op; XLA would drop such a rounding between two ops.
@@ -33,10 +43,15 @@ class Executable:
     arguments: calling.Arguments
     results: calling.Results
     device: jax.Device | None = None  # where it is not the CPU, whose memory tensors are in
+    checks: Checks | None = None
     stablehlo: str = ""
+    lowered: Any = None  # what JAX lowered, kept where someone will look at it
+    topology: str | None = None  # what it is compiled for, where that is not here to run it
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Runs the program and waits for it."""
+        if self.topology is not None:
+            return self._shapes_only(args)
         tensors: list[torch.Tensor] = []
         if self.compiled is not None:
             arrays = [slot.fetch(args[slot.index]) for slot in self.arguments.slots]
@@ -54,6 +69,18 @@ class Executable:
             except jax.errors.JaxRuntimeError as err:
                 raise self._runtime_error(err) from err
             tensors = [buffers.to_torch(r) for r in results]
+            if self.checks is not None:
+                self.checks.raise_failure(int(tensors.pop()))
+        return [make(tensors, args) for make in self.results.outputs]
+
+    def _shapes_only(self, args: Sequence[Any]) -> list[Any]:
+        if not torch_internals.all_fake(args):
+            raise errors.CompiledOnly(topology=self.topology)
+        types = [
+            (types_of(node.meta["val"])[0], order)
+            for node, (_, order) in self.results.values.items()
+        ]
+        tensors = [torch.empty([t.shape[d] for d in order], dtype=t.dtype) for t, order in types]
         return [make(tensors, args) for make in self.results.outputs]
 
     def _runtime_error(self, err: Exception) -> errors.TpuCompileError:
@@ -93,14 +120,16 @@ def compile_graph(
         CompileFailed: when XLA refuses the program.
     """
     arguments, results = calling.plan_arguments(gm), calling.plan_results(gm)
-    if not results.values:
+    checked = settings.checks and any(registry.is_checked(n.target) for n in gm.graph.nodes)
+    checks = Checks() if checked else None
+    if not results.values and checks is None:
         return Executable(None, arguments, results)
     start = time.perf_counter()
-    graph = primitive.Graph(gm, settings, tuple(results.values))
+    graph = primitive.Graph(gm, settings, tuple(results.values), checks)
     with jax.enable_x64(True), primitive.registered(graph) as token:
         fn = _program(token, arguments, results)
         fn.__name__ = fn.__qualname__ = name
-        device = buffers.device(settings.target)
+        device = _device(settings)
         types = [primitive.shape_dtype(t, device) for t in arguments.types]
         lowered = jax.jit(fn, keep_unused=True, out_shardings=SingleDeviceSharding(device)).lower(
             *types
@@ -111,12 +140,26 @@ def compile_graph(
             with caches.xla_cache(wanted=cache):
                 compiled = lowered.compile({**XLA_OPTIONS, **(compiler_options or {})})
         except jax.errors.JaxRuntimeError as err:
-            raise errors.CompileFailed(target=settings.target, why=str(err)) from err
+            target = settings.topology or settings.target
+            raise errors.CompileFailed(target=target, why=str(err)) from err
     compile_log.add_stage("lowering", middle - start)
     compile_log.add_stage("xla", time.perf_counter() - middle)
     return Executable(
-        compiled, arguments, results, None if settings.target == "cpu" else device, text
+        compiled,
+        arguments,
+        results,
+        None if settings.target == "cpu" else device,
+        checks,
+        text,
+        lowered if settings.topology else None,
+        settings.topology,
     )
+
+
+def _device(settings: Settings) -> jax.Device:
+    if settings.topology is None:
+        return buffers.device(settings.target)
+    return topologies.devices(topologies.parse(settings.topology))[0]
 
 
 def _program(
@@ -130,7 +173,8 @@ def _program(
             for a, order in zip(arrays, arguments.inputs, strict=True)
         ]
         values = primitive.graph_p.bind(*(logical[i] for i in arguments.positions), token=token)
-        orders = (order for _, order in results.values.values())
-        return [v.transpose(order) for v, order in zip(values, orders, strict=True)]
+        orders = [order for _, order in results.values.values()]
+        moved = [v.transpose(order) for v, order in zip(values, orders, strict=False)]
+        return moved + values[len(orders) :]  # the last may be the number of a failed check
 
     return program

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from tpu_compile import topologies
 from tpu_compile.errors import InvalidOption
 
-Target = Literal["auto", "cpu", "tpu"]
+TARGETS = ("auto", "cpu", "tpu")
 Fallback = Literal["warn", "error"]
 OnRecompile = Literal["ignore", "warn", "error"]
+Checks = Literal["auto", "on", "off"]
 MatmulPrecision = Literal["auto", "highest", "high", "medium"]
 
 
@@ -23,7 +25,8 @@ class Options:
     """Options of ``torch.compile(..., backend="tpu", options={...})``.
 
     Attributes:
-        target: what to compile for. "auto" is the attached TPU, or else the CPU.
+        target: what to compile for. "auto" is the attached TPU, or else the CPU. A topology such as
+            "v6e:2x2" compiles for it with no TPU attached, and does not run.
         fallback: what an op without a rule does: run eagerly and "warn" once, or "error".
         on_recompile: what a compile of the same code after its first does. "error" forbids it.
         matmul_precision: of float32 matmuls. "auto" is torch's float32 matmul precision; on the CPU
@@ -33,9 +36,11 @@ class Options:
         passes_after: passes of a plug-in, by the name of the pass they follow.
         compiler_options: passed on to XLA as they are.
         cache: keep compiled programs on disk, for other processes.
+        checks: whether each run checks that indices are in range and assertions hold. "auto" does
+            on the CPU, as eager torch does; on a TPU each run would wait for the answer.
     """
 
-    target: Target = "auto"
+    target: str = "auto"
     fallback: Fallback = "warn"
     on_recompile: OnRecompile = "ignore"
     matmul_precision: MatmulPrecision = "auto"
@@ -43,13 +48,14 @@ class Options:
     passes_after: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
     cache: bool = True
+    checks: Checks = "auto"
 
     @property
     def cache_key(self) -> str:
         """What of the options changes the compiled program, as text."""
         passes = {k: [p.name for p in v] for k, v in sorted(self.passes_after.items())}
         flags = sorted((k, repr(v)) for k, v in self.compiler_options.items())
-        return repr((self.target, self.fallback, self.matmul_precision, passes, flags))
+        return repr((self.target, self.fallback, self.matmul_precision, self.checks, passes, flags))
 
 
 _NAMES = tuple(f.name for f in dataclasses.fields(Options))
@@ -82,6 +88,8 @@ def read(given: Mapping[str, Any] | Options | None) -> Options:
 
 def _check(name: str, value: Any) -> Any:
     hint = _HINTS[name]
+    if name == "target":
+        return _target(value)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InvalidOption(name=name, value=value, valid=f"Valid values: {get_args(hint)}.")
@@ -97,6 +105,15 @@ def _check(name: str, value: Any) -> Any:
     elif name == "passes_after":
         return _passes(value)
     return value
+
+
+def _target(value: Any) -> str:
+    if value in TARGETS:
+        return str(value)
+    if topologies.is_name(value):
+        return topologies.parse(value).name
+    valid = f"Valid values: {TARGETS}, or a topology such as 'v6e:2x2'."
+    raise InvalidOption(name="target", value=value, valid=valid)
 
 
 def _passes(given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -17,6 +17,7 @@ from tpu_compile import (
     dump,
     errors,
     partition,
+    planned,
     random_ops,
     repro,
     specialize,
@@ -186,6 +187,8 @@ class Program(torch_internals.StoredCode):
             cache=self.options.cache,
         )
         self._dump.text("stablehlo", exe.stablehlo, "mlir")
+        if exe.topology is not None:
+            planned.add(planned.Planned(name, gm, exe))
         return exe
 
 

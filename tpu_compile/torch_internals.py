@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import fx
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -79,6 +80,14 @@ def aot_settings(tag: str | None) -> Iterator[None]:
         old = torch.compiler.config.cache_key_tag
         with torch.compiler.config.patch(cache_key_tag=f"{old}{tag}"):  # type: ignore[attr-defined]
             yield
+
+
+def all_fake(args: Sequence[Any]) -> bool:
+    """Whether a call is of shapes only: fake tensors, under a fake mode."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if not all(isinstance(t, FakeTensor) for t in tensors):
+        return False
+    return torch._guards.detect_fake_mode(tensors) is not None
 
 
 # A context in which tensors are real although AOTAutograd compiles under its fake mode.

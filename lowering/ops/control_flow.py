@@ -26,7 +26,7 @@ Body = Callable[..., list[jax.Array]]
 @contextlib.contextmanager
 def _bodies(ctx: LoweringContext, *graphs: fx.GraphModule) -> Iterator[list[Body]]:
     """Subgraphs as JAX functions, for as long as they are being lowered."""
-    settings = Settings(ctx.target, ctx.matmul_precision)
+    settings = Settings(ctx.target, ctx.matmul_precision, checks=False)
     with contextlib.ExitStack() as stack:
         tokens = [
             stack.enter_context(primitive.registered(primitive.Graph(g, settings))) for g in graphs

@@ -17,6 +17,7 @@ from tpu_compile.lowering.builder import (
     select,
     slice_dim,
 )
+from tpu_compile.lowering.checks import holds
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value, hlo
 from tpu_compile.lowering.registry import lowers
@@ -78,15 +79,16 @@ def copy(ctx: LoweringContext, x: Value, src: Value, non_blocking: bool = False)
     return builder.as_type(src, ctx.out.dtype, ctx.out.shape)
 
 
-@lowers(aten._assert_async.default)
+@lowers(aten._assert_async.default, checked=True)
 def _assert_async(ctx: LoweringContext, x: Value) -> None:
     """_assert_async(Tensor self) -> ()"""
-    # A program can't raise half way; nor does an index out of range.
+    holds(ctx, x, "a tensor that must be true is not")
 
 
-@lowers(aten._assert_async.msg)
+@lowers(aten._assert_async.msg, checked=True)
 def _assert_async_msg(ctx: LoweringContext, x: Value, assert_msg: str) -> None:
     """_assert_async.msg(Tensor self, str assert_msg) -> ()"""
+    holds(ctx, x, assert_msg)
 
 
 # ---------------------------------------------------------------- complex numbers

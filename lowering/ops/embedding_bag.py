@@ -14,6 +14,7 @@ from tpu_compile.lowering.builder import (
     reshape,
     select,
 )
+from tpu_compile.lowering.checks import within
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.jax_bridge import jnp_call
 from tpu_compile.lowering.mlir import Value, hlo
@@ -43,7 +44,12 @@ def _out_of_range_where(mask: Value, bag: Value, size: int) -> Value:
     return builder.unsqueeze(bag, 1)
 
 
-@lowers(aten._embedding_bag.default, aten._embedding_bag_forward_only.default, bridged=True)
+@lowers(
+    aten._embedding_bag.default,
+    aten._embedding_bag_forward_only.default,
+    bridged=True,
+    checked=True,
+)
 def _embedding_bag(
     ctx: LoweringContext,
     weight: Value,
@@ -60,6 +66,7 @@ def _embedding_bag(
     bags, width = ctx.outs[0].shape
     (n,) = shape_of(indices)
     math_type = math_dtype(ctx.outs[0].dtype)
+    within(ctx, indices, shape_of(weight)[0])
     indices = as_type(indices, torch.int64)
     offsets = builder.slice_dim(offsets, 0, 0, bags)
     bag = _bags(ctx, indices, offsets) if bags else builder.zeros([n], torch.int64)

@@ -1,4 +1,7 @@
-"""Reading by index: embedding, gather, index, index_select; out of range ones are moved inside."""
+"""Reading by index: embedding, gather, index, index_select.
+
+An index out of range is an error where values are checked, else it is moved inside.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import torch
 
 from tpu_compile.lowering import builder
 from tpu_compile.lowering.builder import compare, concatenate, full_like, iota, reshape, select
+from tpu_compile.lowering.checks import within
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value
 from tpu_compile.lowering.registry import lowers
@@ -17,6 +21,9 @@ from tpu_compile.lowering.types import dtype_of, shape_of
 aten = torch.ops.aten
 
 Indices = Sequence[Value | None]
+
+# torch's own decompositions use these where they know that indices are in range.
+UNCHECKED = (aten._unsafe_index.Tensor, aten._unsafe_index_put.default)
 
 
 def wrapped(at: Value, size: int) -> Value:
@@ -37,6 +44,9 @@ def points(ctx: LoweringContext, v: Value, indices: Indices) -> tuple[Value, lis
     given = [at for at in indices if at is not None]
     if any(dtype_of(at) in (torch.bool, torch.uint8) for at in given):
         ctx.fail("a mask as an index gives a result of unknown size; use torch.where")
+    if ctx.node.target not in UNCHECKED:
+        for d, at in zip(dims, given, strict=True):
+            within(ctx, at, shape_of(v)[d], wraps=True)
     shape = torch.broadcast_shapes(*(shape_of(at) for at in given))
     parts = [
         builder.unsqueeze(builder.broadcast_to(wrapped(at, shape_of(v)[d]), shape), len(shape))
@@ -52,7 +62,7 @@ def moved(batch: int, rank: int, place: int) -> list[int]:
     return [*rest[:place], *range(batch), *rest[place:]]
 
 
-@lowers(aten.index.Tensor, aten._unsafe_index.Tensor)
+@lowers(aten.index.Tensor, aten._unsafe_index.Tensor, checked=True)
 def index(ctx: LoweringContext, x: Value, indices: Indices) -> Value:
     """index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"""
     if all(at is None for at in indices):
@@ -62,16 +72,17 @@ def index(ctx: LoweringContext, x: Value, indices: Indices) -> Value:
     return builder.transpose(out, moved(len(shape_of(at)) - 1, len(ctx.out.shape), place))
 
 
-@lowers(aten.index_select.default)
+@lowers(aten.index_select.default, checked=True)
 def index_select(ctx: LoweringContext, x: Value, dim: int, index: Value) -> Value:
     """index_select(Tensor self, int dim, Tensor index) -> Tensor"""
+    within(ctx, index, (shape_of(x) or (1,))[dim])
     if not shape_of(x):
         return builder.broadcast_to(x, ctx.out.shape)
     at = reshape(index, [math.prod(shape_of(index))])
     return builder.take(x, at, dim % len(shape_of(x)))
 
 
-@lowers(aten.embedding.default)
+@lowers(aten.embedding.default, checked=True)
 def embedding(
     ctx: LoweringContext,
     weight: Value,
@@ -81,6 +92,7 @@ def embedding(
     sparse: bool = False,
 ) -> Value:
     """embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor"""  # noqa: E501
+    within(ctx, indices, shape_of(weight)[0])
     return builder.take(weight, indices, 0)
 
 
@@ -92,7 +104,7 @@ def along(index: Value, dim: int) -> Value:
     return concatenate([builder.unsqueeze(p, len(shape)) for p in parts], len(shape))
 
 
-@lowers(aten.gather.default)
+@lowers(aten.gather.default, checked=True)
 def gather(
     ctx: LoweringContext, x: Value, dim: int, index: Value, *, sparse_grad: bool = False
 ) -> Value:
@@ -100,6 +112,7 @@ def gather(
     if 0 in ctx.out.shape:
         return builder.zeros(ctx.out.shape, ctx.out.dtype)
     rank = max(len(shape_of(x)), len(ctx.out.shape))
+    within(ctx, index, (shape_of(x) or (1,))[dim])
     if not rank:
         return x
     # one of x and index may be a scalar where the other has one dimension
@@ -108,10 +121,11 @@ def gather(
     return reshape(builder.gather(x, at, range(rank)), ctx.out.shape)
 
 
-@lowers(aten.take.default)
+@lowers(aten.take.default, checked=True)
 def take(ctx: LoweringContext, x: Value, index: Value) -> Value:
     """take(Tensor self, Tensor index) -> Tensor"""
     numel = math.prod(shape_of(x))
     if not numel:
         return builder.zeros(ctx.out.shape, ctx.out.dtype)
+    within(ctx, index, numel, wraps=True)
     return builder.take(reshape(x, [numel]), wrapped(index, numel), 0)

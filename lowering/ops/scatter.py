@@ -18,6 +18,7 @@ from tpu_compile.lowering.builder import (
     select,
     transpose,
 )
+from tpu_compile.lowering.checks import within
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.jax_bridge import jnp_call
 from tpu_compile.lowering.mlir import Value, hlo
@@ -71,6 +72,7 @@ def _scatter(
         return x
     shape = shape_of(x) or (1,)
     rank = len(shape)
+    within(ctx, index, shape[dim])
     index = reshape(index, shape_of(index) or [1])
     src = as_type(src, dtype_of(x), None if isinstance(src, Value) else shape_of(index))
     src = reshape(src, shape_of(src) or [1])
@@ -80,13 +82,13 @@ def _scatter(
     return reshape(out, shape_of(x))
 
 
-@lowers(aten.scatter.src)
+@lowers(aten.scatter.src, checked=True)
 def scatter_src(ctx: LoweringContext, x: Value, dim: int, index: Value, src: Value) -> Value:
     """scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scatter(ctx, x, dim, index, src, last)
 
 
-@lowers(aten.scatter.value)
+@lowers(aten.scatter.value, checked=True)
 def scatter_value(
     ctx: LoweringContext, x: Value, dim: int, index: Value, value: Value | Scalar
 ) -> Value:
@@ -102,7 +104,7 @@ def _accumulate(
     return ctx.result(_scatter(ctx, as_type(x, math), dim, index, as_type(src, math), combine))
 
 
-@lowers(aten.scatter.reduce)
+@lowers(aten.scatter.reduce, checked=True)
 def scatter_with(
     ctx: LoweringContext, x: Value, dim: int, index: Value, src: Value, *, reduce: str
 ) -> Value:
@@ -110,7 +112,7 @@ def scatter_with(
     return _accumulate(ctx, x, dim, index, src, _COMBINE[reduce])
 
 
-@lowers(aten.scatter.value_reduce)
+@lowers(aten.scatter.value_reduce, checked=True)
 def scatter_value_with(
     ctx: LoweringContext, x: Value, dim: int, index: Value, value: Value | Scalar, *, reduce: str
 ) -> Value:
@@ -119,13 +121,13 @@ def scatter_value_with(
     return _accumulate(ctx, x, dim, index, value, _COMBINE[reduce])
 
 
-@lowers(aten.scatter_add.default)
+@lowers(aten.scatter_add.default, checked=True)
 def scatter_add(ctx: LoweringContext, x: Value, dim: int, index: Value, src: Value) -> Value:
     """scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _accumulate(ctx, x, dim, index, src, hlo.add)
 
 
-@lowers(aten.scatter_reduce.two)
+@lowers(aten.scatter_reduce.two, checked=True)
 def scatter_reduce(
     ctx: LoweringContext,
     x: Value,
@@ -170,10 +172,21 @@ def _reduced(
 # ---------------------------------------------------------------- whole slices
 
 
-def _slices(x: Value, dim: int, index: Value, src: Value | Scalar, combine: Combine) -> Value:
+def _slices(
+    ctx: LoweringContext,
+    x: Value,
+    dim: int,
+    index: Value,
+    src: Value | Scalar,
+    combine: Combine,
+    *,
+    wraps: bool = False,
+) -> Value:
     """Folds slices of ``src`` along ``dim`` into ``x`` at ``index``, in ``x``'s dtype."""
     shape = shape_of(x) or (1,)
     dim %= len(shape)
+    within(ctx, index, shape[dim], wraps=wraps)
+    index = wrapped(index, shape[dim]) if wraps else index
     n = math.prod(shape_of(index))
     src = as_type(src, dtype_of(x))
     part = [n if d == dim else size for d, size in enumerate(shape)]
@@ -184,7 +197,7 @@ def _slices(x: Value, dim: int, index: Value, src: Value | Scalar, combine: Comb
     return reshape(out, shape_of(x))
 
 
-@lowers(aten.index_add.default)
+@lowers(aten.index_add.default, checked=True)
 def index_add(
     ctx: LoweringContext,
     x: Value,
@@ -198,25 +211,24 @@ def index_add(
     math = math_dtype(dtype_of(x))
     source = as_type(source, math)
     source = hlo.multiply(source, as_type(alpha, math, shape_of(source)))
-    return ctx.result(_slices(as_type(x, math), dim, index, source, hlo.add))
+    return ctx.result(_slices(ctx, as_type(x, math), dim, index, source, hlo.add))
 
 
-@lowers(aten.index_copy.default)
+@lowers(aten.index_copy.default, checked=True)
 def index_copy(ctx: LoweringContext, x: Value, dim: int, index: Value, source: Value) -> Value:
     """index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor"""
-    return _slices(x, dim, index, source, last)
+    return _slices(ctx, x, dim, index, source, last)
 
 
-@lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+@lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor, checked=True)
 def index_fill(
     ctx: LoweringContext, x: Value, dim: int, index: Value, value: Value | Scalar
 ) -> Value:
     """index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
-    size = (shape_of(x) or (1,))[dim]
-    return _slices(x, dim, wrapped(index, size), value, last)
+    return _slices(ctx, x, dim, index, value, last, wraps=True)
 
 
-@lowers(aten.index_reduce.default)
+@lowers(aten.index_reduce.default, checked=True)
 def index_reduce(
     ctx: LoweringContext,
     x: Value,
@@ -230,7 +242,7 @@ def index_reduce(
     """index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor"""  # noqa: E501
 
     def fold(v: Value, src: Value | Scalar, combine: Combine) -> Value:
-        return _slices(v, dim, index, src, combine)
+        return _slices(ctx, v, dim, index, src, combine)
 
     return _reduced(ctx, x, source, reduce, include_self, fold)
 
@@ -265,7 +277,7 @@ def embedding_dense_backward(
 # ---------------------------------------------------------------- index_put and masks
 
 
-@lowers(aten.index_put.default, aten._unsafe_index_put.default)
+@lowers(aten.index_put.default, aten._unsafe_index_put.default, checked=True)
 def index_put(
     ctx: LoweringContext, x: Value, indices: Indices, values: Value, accumulate: bool = False
 ) -> Value:
@@ -310,7 +322,7 @@ def _put_where(
     return ctx.result(select(mask, hlo.add(x, values) if accumulate else values, x))
 
 
-@lowers(aten.put.default)
+@lowers(aten.put.default, checked=True)
 def put(
     ctx: LoweringContext, x: Value, index: Value, source: Value, accumulate: bool = False
 ) -> Value:
@@ -318,6 +330,7 @@ def put(
     numel, n = math.prod(shape_of(x)), math.prod(shape_of(index))
     acc = math_dtype(dtype_of(x)) if accumulate else dtype_of(x)
     flat = as_type(reshape(x, [numel]), acc)
+    within(ctx, index, numel, wraps=True)
     at = reshape(wrapped(index, numel), [n, 1])
     source = as_type(reshape(source, [n]), acc)
     out = builder.scatter(flat, at, source, [0], hlo.add if accumulate else last)
