@@ -7,15 +7,15 @@ import functools
 import jax
 import torch
 
-from tpu_compile.jax_internals import array_to_dlpack, dlpack_to_array
+from tpu_compile.jax_internals import array_to_dlpack, cpu_device, dlpack_to_array
 
 ALIGNMENT = 64  # bytes; XLA:CPU copies what is aligned less
 
 
 @functools.cache
 def device(target: str) -> jax.Device:
-    """JAX's first local device of a target, "cpu" or "tpu". Host tensors alias the CPU's memory."""
-    return jax.local_devices(backend=target)[0]
+    """The first device of a target, "cpu" or "tpu". Host tensors alias the CPU's memory."""
+    return cpu_device() if target == "cpu" else jax.local_devices(backend=target)[0]
 
 
 def to_jax(t: torch.Tensor) -> jax.Array:
@@ -25,7 +25,7 @@ def to_jax(t: torch.Tensor) -> jax.Array:
     """
     if t.requires_grad:
         t = t.detach()
-    return dlpack_to_array(torch._C._to_dlpack(t), device("cpu"), None)
+    return dlpack_to_array(torch._C._to_dlpack(t), cpu_device(), None)
 
 
 def to_torch(a: jax.Array) -> torch.Tensor:

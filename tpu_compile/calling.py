@@ -11,7 +11,7 @@ import operator
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -63,51 +63,61 @@ Make = Callable[[Sequence[torch.Tensor], Sequence[Any]], Any]
 # ---------------------------------------------------------------- arguments
 
 
-@dataclass
+def _nothing() -> None:
+    return None
+
+
+@dataclass(slots=True)
 class Slot:
     """One tensor argument of a program: how a tensor becomes its JAX array.
 
-    A parameter or buffer is converted once and kept, as long as its array is a true alias of the
-    tensor's memory; ``.data`` updates then show in it with no further ado. The entry goes with the
-    tensor, so nothing outlives what the user freed.
+    What comes again, as parameters, buffers and caches do, is converted once and kept, as long as
+    its array is a true alias of the tensor's memory; ``.data`` updates then show in it with no
+    further ado. The entry goes with the tensor, so nothing outlives what the user freed.
 
     Attributes:
         index: among the graph's arguments.
         order: of the tensor's dimensions in memory; None where it has gaps and is always copied.
+        ref: gives the tensor whose array is kept, or None.
+        pointer: where its memory is.
+        array: what is kept for it.
+        last: gives the tensor of the last call, where it is alive and its array is not kept.
     """
 
     index: int
     order: Order | None
-    ref: weakref.ref[torch.Tensor] | None = None
+    ref: Callable[[], torch.Tensor | None] = _nothing
     pointer: int = 0
     array: jax.Array | None = None
+    last: Callable[[], torch.Tensor | None] = _nothing
+    straight: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.straight = self.order is not None and _is_straight(self.order)
 
     def fetch(self, t: torch.Tensor) -> jax.Array:
         """The JAX array of a tensor of the layout that the program was compiled for."""
-        if self.ref is not None and self.ref() is t and self.pointer == t.data_ptr():
-            return self.array  # type: ignore[return-value]
         v = t.detach() if t.requires_grad else t
         if self.order is not None and not self.straight:
             v = v.permute(self.order)
         if v.is_conj() or v.is_neg() or not v.is_contiguous():
             v = buffers.physical(v)
         array = buffers.to_jax(v)
-        if isinstance(t, torch.nn.Parameter | torch.nn.Buffer):
+        if self.last() is t or isinstance(t, torch.nn.Parameter):
             self._keep(t, array)
+        else:
+            self.last = weakref.ref(t)
         return array
 
     def _keep(self, t: torch.Tensor, array: jax.Array) -> None:
-        self.array = self.ref = None
+        self.array, self.ref = None, _nothing
         if buffers.shares_memory(array, t) and t.numel():
             self.pointer, self.array = t.data_ptr(), array
             self.ref = weakref.ref(t, self._drop)
 
     def _drop(self, ref: Any) -> None:
         if self.ref is ref:
-            self.array = self.ref = None
+            self.array, self.ref = None, _nothing
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,20 @@ class Arguments:
     types: list[TensorType]
     inputs: list[Order]
     positions: list[int]
+
+    def arrays(self, args: Sequence[Any]) -> list[jax.Array]:
+        """What the program takes, of the graph's flat arguments."""
+        found = []
+        for slot in self.slots:
+            t = args[slot.index]
+            # the kept array of the same tensor at the same place; a call a slot would cost more
+            if slot.ref() is t and slot.pointer == t.data_ptr():
+                found.append(slot.array)
+            else:
+                found.append(slot.fetch(t))
+        for i, dtype in self.scalars:
+            found.append(buffers.to_jax(torch.tensor(args[i], dtype=dtype)))
+        return found  # type: ignore[return-value]
 
 
 def plan_arguments(gm: fx.GraphModule) -> Arguments:

@@ -18,6 +18,7 @@ from tpu_compile import (
     calling,
     compile_log,
     errors,
+    jax_internals,
     topologies,
     torch_internals,
 )
@@ -48,30 +49,34 @@ class Executable:
     lowered: Any = None  # what JAX lowered, kept where someone will look at it
     topology: str | None = None  # what it is compiled for, where that is not here to run it
 
+    def __post_init__(self) -> None:
+        if self.compiled is not None and self.topology is None:
+            self._launch = jax_internals.launcher(self.compiled)
+
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Runs the program and waits for it."""
         if self.topology is not None:
             return self._shapes_only(args)
         tensors: list[torch.Tensor] = []
         if self.compiled is not None:
-            arrays = [slot.fetch(args[slot.index]) for slot in self.arguments.slots]
-            for i, dtype in self.arguments.scalars:
-                arrays.append(buffers.to_jax(torch.tensor(args[i], dtype=dtype)))
             try:
-                if self.device is not None:
-                    arrays = jax.device_put(arrays, self.device)
-                results = self.compiled(*arrays)
-                # The inputs are the user's own memory: the program must have read it on return.
-                for r in results:
-                    r.block_until_ready()
-                if self.device is not None:
-                    results = jax.device_put(results, buffers.device("cpu"))
+                results = self._run(self.arguments.arrays(args))
             except jax.errors.JaxRuntimeError as err:
                 raise self._runtime_error(err) from err
             tensors = [buffers.to_torch(r) for r in results]
             if self.checks is not None:
                 self.checks.raise_failure(int(tensors.pop()))
         return [make(tensors, args) for make in self.results.outputs]
+
+    def _run(self, arrays: list[jax.Array]) -> list[jax.Array]:
+        if self.device is None:
+            results = self._launch(arrays)
+        else:
+            results = self._launch(jax.device_put(arrays, self.device))
+        # The inputs are the user's own memory: the program must have read it on return.
+        for r in results:
+            r.block_until_ready()
+        return results if self.device is None else jax.device_put(results, buffers.device("cpu"))
 
     def _shapes_only(self, args: Sequence[Any]) -> list[Any]:
         if not torch_internals.all_fake(args):

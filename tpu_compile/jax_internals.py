@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import jax
 from jax._src import compilation_cache as _cc
 from jax._src import config as _config
 from jax._src import xla_bridge as _xla_bridge
 from jax._src.compilation_cache_interface import CacheInterface
-from jax._src.lib import _jax
+from jax._src.lib import _jax, xla_client
 
 # The public jax.dlpack.from_dlpack costs about 15 times as much a tensor.
 dlpack_to_array = _jax.dlpack_managed_tensor_to_buffer
 array_to_dlpack = _jax.buffer_to_dlpack_managed_tensor
+
+
+@functools.cache
+def cpu_device() -> jax.Device:
+    """The CPU, by a client of ours that runs programs in the calling thread.
+
+    JAX's own client hands each program to a thread and a call here has to wait for it anyway: the
+    two switches cost more than a small program. Its setting is one for the process, so it is not
+    for us to change; a second client leaves it alone.
+    """
+    return xla_client.make_cpu_client(asynchronous=False).local_devices()[0]
+
+
+def launcher(compiled: jax.stages.Compiled) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
+    """What launches a program on one device, given a list of arrays that are on it.
+
+    Args:
+        compiled: its arguments are trusted to have the dtypes and shapes that it takes.
+    """
+    program = compiled.runtime_executable()
+    if len(program.get_parameter_layouts()) != len(compiled.in_avals[0]):
+        return lambda arrays: list(compiled(*arrays))  # JAX adds arguments of its own
+    return program.execute  # type: ignore[no-any-return]
 
 
 def skip_tpu_search() -> None:

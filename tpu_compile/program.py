@@ -92,7 +92,9 @@ class Program(torch_internals.StoredCode):
 
     def __call__(self, args: list[Any]) -> list[Any]:  # type: ignore[override]
         """Runs the graph on its flat arguments; compiles first where the shapes are new."""
-        full = [*args, *(make() for make in self.extras)]
+        full = [*args]
+        for make in self.extras:
+            full.append(make())
         args.clear()
         return (self._run or self._find(full))(full)
 

@@ -123,7 +123,8 @@ def _nearest(text: str) -> str:
 def _valid(generation: Generation | None) -> str:
     chosen = [generation] if generation else list(GENERATIONS.values())
     return "; ".join(
-        f"{g.name}:{{{', '.join(g.usual)}}} and other whole hosts up to {'x'.join(map(str, g.most))}"
+        f"{g.name}:{{{', '.join(g.usual)}}} and other whole hosts up to "
+        + "x".join(map(str, g.most))
         for g in chosen
     )
 
