@@ -8,6 +8,7 @@ would read another row in silence.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import fx
@@ -27,7 +28,7 @@ class Checks:
         errors: what to raise for each.
     """
 
-    errors: list[tuple[type[TpuCompileError], dict[str, str]]] = field(default_factory=list)
+    errors: list[tuple[type[TpuCompileError], dict[str, Any]]] = field(default_factory=list)
     _passed: list[Value] = field(default_factory=list)
 
     def add(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,6 @@ from tpu_compile.lowering.checks import Checks
 from tpu_compile.lowering.context import LoweringContext, types_of
 from tpu_compile.lowering.mlir import Value, ir
 from tpu_compile.lowering.types import TensorType, type_of
-
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 @dataclass(frozen=True)
@@ -94,12 +91,10 @@ def is_static_int(val: Any) -> bool:
 def location(node: fx.Node) -> ir.Location:
     """``loc("op"("file.py":line))`` of the user's innermost frame."""
     name = str(node.target).removeprefix("aten.")
-    trace = node.meta.get("stack_trace") or ""
-    frames = _FRAME.findall(trace)
-    if not frames:
+    found = errors.user_location(node)
+    if found is None:
         return ir.Location.name(name)
-    file, line = frames[-1]
-    return ir.Location.name(name, ir.Location.file(file, int(line), 0))
+    return ir.Location.name(name, ir.Location.file(*found, 0))
 
 
 def _attribute(gm: fx.GraphModule, node: fx.Node) -> Any:
@@ -135,6 +130,8 @@ def _call(
     except errors.TpuCompileError as err:
         err.blame(node)
         raise
+    except NotImplementedError as err:  # of JAX: this target has no such op
+        raise errors.UnsupportedCase(op=node.target, why=str(err), node=node) from err
     except Exception as err:
         err.add_note(f"while lowering: {node.format_node()}")
         if frame := errors.user_frame(node):

@@ -12,18 +12,28 @@ if not (_here / "lowering").is_dir():  # source checkout: sub-packages are sibli
 
 if TYPE_CHECKING:
     from tpu_compile import errors
+    from tpu_compile.aot.compiling import aot_compile
     from tpu_compile.compile_log import recompiles, stage_times
     from tpu_compile.explanation import explain
     from tpu_compile.options import Options
 
 __version__ = "0.1.0"
 
-__all__ = ["Options", "__version__", "errors", "explain", "recompiles", "stage_times"]
+__all__ = [
+    "Options",
+    "__version__",
+    "aot_compile",
+    "errors",
+    "explain",
+    "recompiles",
+    "stage_times",
+]
 
 # Looking the backend up by its entry point imports this package, so it has to cost nothing.
 # No function here is called like a module of the package: importing the module would replace it.
 _MODULE_OF = {
     "Options": "tpu_compile.options",
+    "aot_compile": "tpu_compile.aot.compiling",
     "errors": "tpu_compile.errors",
     "explain": "tpu_compile.explanation",
     "recompiles": "tpu_compile.compile_log",

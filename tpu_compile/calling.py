@@ -142,7 +142,7 @@ class Arguments:
         """What the program takes, of the graph's flat arguments."""
         found = []
         for slot in self.slots:
-            t = args[slot.index]
+            t: torch.Tensor = args[slot.index]
             # the kept array of the same tensor at the same place; a call a slot would cost more
             if slot.ref() is t and slot.pointer == t.data_ptr():
                 found.append(slot.array)

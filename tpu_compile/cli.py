@@ -22,6 +22,7 @@ class Command:
 
 COMMANDS = (
     Command("demo", "tpu_compile.demo", "compile a small Llama and compare it with eager torch"),
+    Command("aot", "tpu_compile.aot.command", "compile a model for a TPU topology, with no TPU"),
     Command("doctor", "tpu_compile.doctor", "check this installation and say what to do"),
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import Any
 
 from torch import fx
@@ -38,13 +40,32 @@ class TpuCompileError(Exception):
         return "\n".join([super().__str__(), *notes])
 
 
+_FRAME = re.compile(r'^ *File "([^"]+)", line (\d+)', re.MULTILINE)
+_TORCH = re.compile(r"/(site|dist)-packages/(torch|functorch)/")
+
+
 def user_frame(node: fx.Node) -> str | None:
-    """The innermost frame of a node's recorded stack, as in a traceback, or None."""
+    """The innermost frame that is not torch's own of a node's recorded stack, as in a traceback."""
     trace = (node.meta.get("stack_trace") or node.stack_trace or "").rstrip()
-    if not trace:
-        return None
-    start = trace.rfind("  File ")
-    return trace[start:] if start >= 0 else trace
+    frames = list(_FRAME.finditer(trace))
+    if not frames:
+        return trace or None
+    own = [i for i, f in enumerate(frames) if not _TORCH.search(f[1])]
+    i = own[-1] if own else len(frames) - 1
+    end = frames[i + 1].start() if i + 1 < len(frames) else len(trace)
+    return trace[frames[i].start() : end].rstrip()
+
+
+def user_location(node: fx.Node) -> tuple[str, int] | None:
+    """File and line of ``user_frame``, or None."""
+    found = _FRAME.search(user_frame(node) or "")
+    return (found[1], int(found[2])) if found else None
+
+
+def user_line(node: fx.Node) -> str:
+    """``file.py:12`` of ``user_frame``, or ""."""
+    found = user_location(node)
+    return f"{PurePath(found[0]).name}:{found[1]}" if found else ""
 
 
 # ---------------------------------------------------------------- what a user asked for
@@ -171,9 +192,12 @@ class CompileFailed(TpuCompileError, RuntimeError):
 
 
 class DoesNotFit(TpuCompileError, RuntimeError):
-    """A program needs more memory than the chip that it is compiled for has."""
+    """A program needs more memory than the chip that it is compiled for has.
 
-    text = "the program does not fit {topology}: {why}\n{estimate}"
+    ``fields["peak"]`` is the estimate of what is alive at its peak (``tpu_compile.liveness.Peak``).
+    """
+
+    text = "the {program} program does not fit one device of {topology}: {why}\n{estimate}"
 
 
 class OutOfMemory(TpuCompileError, RuntimeError):

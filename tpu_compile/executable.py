@@ -19,6 +19,7 @@ from tpu_compile import (
     compile_log,
     errors,
     jax_internals,
+    liveness,
     topologies,
     torch_internals,
 )
@@ -146,6 +147,8 @@ def compile_graph(
                 compiled = lowered.compile({**XLA_OPTIONS, **(compiler_options or {})})
         except jax.errors.JaxRuntimeError as err:
             target = settings.topology or settings.target
+            if settings.topology and "RESOURCE_EXHAUSTED" in str(err):
+                raise _does_not_fit(gm, name, settings.topology, err) from err
             raise errors.CompileFailed(target=target, why=str(err)) from err
     compile_log.add_stage("lowering", middle - start)
     compile_log.add_stage("xla", time.perf_counter() - middle)
@@ -158,6 +161,16 @@ def compile_graph(
         text,
         lowered if settings.topology else None,
         settings.topology,
+    )
+
+
+def _does_not_fit(
+    gm: fx.GraphModule, name: str, topology: str, err: Exception
+) -> errors.DoesNotFit:
+    peak = liveness.peak(gm)
+    why = str(err).strip().splitlines()[0]
+    return errors.DoesNotFit(
+        program=name, topology=topology, why=why, estimate=liveness.text(peak), peak=peak
     )
 
 

@@ -9,7 +9,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 from jax._src import compilation_cache as _cc
@@ -31,7 +31,8 @@ def cpu_device() -> jax.Device:
     two switches cost more than a small program. Its setting is one for the process, so it is not
     for us to change; a second client leaves it alone.
     """
-    return xla_client.make_cpu_client(asynchronous=False).local_devices()[0]
+    client: Any = xla_client.make_cpu_client(asynchronous=False)
+    return client.local_devices()[0]
 
 
 def launcher(compiled: jax.stages.Compiled) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
@@ -40,10 +41,16 @@ def launcher(compiled: jax.stages.Compiled) -> Callable[[Sequence[jax.Array]], l
     Args:
         compiled: its arguments are trusted to have the dtypes and shapes that it takes.
     """
-    program = compiled.runtime_executable()
+    program: Any = compiled.runtime_executable()
     if len(program.get_parameter_layouts()) != len(compiled.in_avals[0]):
         return lambda arrays: list(compiled(*arrays))  # JAX adds arguments of its own
-    return program.execute  # type: ignore[no-any-return]
+    return program.execute
+
+
+def serialized(compiled: jax.stages.Compiled) -> bytes:
+    """A program in its compiler's own form, which only the same version of it reads."""
+    program: Any = compiled.runtime_executable()
+    return bytes(program.serialize())
 
 
 def skip_tpu_search() -> None:

@@ -11,7 +11,11 @@ from tpu_compile import chips
 
 # Without a TPU, libtpu asks a metadata server that is not there for its slice, and complains of
 # missing host names. Set only where the user has set nothing.
-NO_TPU = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
+NO_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",  # any; topologies are described apart from it
+}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import fx
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -80,6 +80,22 @@ def aot_settings(tag: str | None) -> Iterator[None]:
         old = torch.compiler.config.cache_key_tag
         with torch.compiler.config.patch(cache_key_tag=f"{old}{tag}"):  # type: ignore[attr-defined]
             yield
+
+
+FakeMode = FakeTensorMode
+
+
+def fake_mode_of(tensors: Sequence[torch.Tensor]) -> FakeTensorMode | None:
+    """The fake mode of the first fake tensor, or the one that is on, or None."""
+    return torch._guards.detect_fake_mode(list(tensors))  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def one_more_compile() -> Iterator[None]:
+    """Lets Dynamo compile within however often it has compiled the same code before."""
+    limits = {"recompile_limit": 2**30, "accumulated_recompile_limit": 2**30}
+    with torch._dynamo.config.patch(limits):
+        yield
 
 
 def all_fake(args: Sequence[Any]) -> bool:

@@ -1,0 +1,173 @@
+"""``aot_compile``: a model through the real TPU compiler, for any topology, with no TPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tpu_compile import (
+    __version__,
+    compile_log,
+    errors,
+    jax_internals,
+    liveness,
+    planned,
+    topologies,
+    torch_internals,
+    versions,
+)
+from tpu_compile.aot import chip_specs
+from tpu_compile.aot.fake import Faker
+from tpu_compile.aot.memory import Memory
+from tpu_compile.aot.model_flops import model_flops
+from tpu_compile.aot.result import AotProgram, AotResult
+from tpu_compile.planned import Planned
+from tpu_compile.topologies import Topology
+
+Effort = Literal["fit", "full"]
+
+# Of XLA: how hard to try, from -1 to 1.
+EFFORTS: dict[str, dict[str, Any]] = {"full": {}, "fit": {"exec_time_optimization_effort": -1.0}}
+
+
+def aot_compile(
+    model: Callable[..., Any] | torch.export.ExportedProgram,
+    *args: Any,
+    topology: str = "v6e",
+    train: bool = False,
+    effort: Effort = "full",
+    kwargs: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> AotResult:
+    """Compiles a model for a TPU topology and tells what it needs and costs. Nothing is run.
+
+    No memory is needed for the model: its tensors are replaced by fake ones, and may be fake or on
+    the meta device already. The program is one device's: a slice's other devices get the same.
+
+    Args:
+        model: a module, a function, or an ``ExportedProgram``.
+        args: its arguments: real, fake or meta tensors, numbers.
+        topology: such as "v6e:2x2" or "tpu7x:2x2x1"; a generation alone is one chip of it.
+        train: also compile the backward of every output that requires grad.
+        effort: "full" compiles as for running. "fit" is several times faster, says nearly the same
+            of memory, and leaves optimizations out: no figure of cost is worth much then.
+        kwargs: the model's keyword arguments.
+        options: of the backend, as for ``torch.compile``.
+
+    Raises:
+        UnknownTopology, MissingTpuCompiler, InvalidOption: for a wrong request.
+        MissingLowering, UnsupportedCase: for an op that the TPU can't run, with the user's line.
+        DoesNotFit: where the compiler runs out of HBM; names the largest buffers by an estimate.
+    """
+    place = topologies.parse(topology)
+    if effort not in get_args(Effort):
+        valid = f"Valid values: {get_args(Effort)}."
+        raise errors.InvalidOption(name="effort", value=effort, valid=valid)
+    topologies.devices(place)  # is the compiler there, before any work
+    before = compile_log.stage_times()
+    found = _capture(model, args, dict(kwargs or {}), place, train, effort, dict(options or {}))
+    seconds = {
+        k: t - before.get(k, 0.0)
+        for k, t in compile_log.stage_times().items()
+        if t > before.get(k, 0.0)
+    }
+    return AotResult(place.name, effort, tuple(_programs(found, place)), seconds, _versions())
+
+
+def _capture(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    topology: Topology,
+    train: bool,
+    effort: str,
+    options: dict[str, Any],
+) -> list[Planned]:
+    if isinstance(model, torch.export.ExportedProgram):
+        model = model.module()
+    compiler_options = {**EFFORTS[effort], **options.pop("compiler_options", {})}
+    chosen = {
+        "fallback": "error",
+        "cache": False,
+        **options,
+        "target": topology.name,
+        "compiler_options": compiler_options,
+    }
+    faker = Faker(model, args, kwargs)
+    fake_model, args, kwargs = (faker.copy(v) for v in (model, args, kwargs))
+    compiled = torch.compile(
+        fake_model, backend="tpu", fullgraph=True, dynamic=False, options=chosen
+    )
+    with planned.collect() as found, torch_internals.one_more_compile(), faker.mode:
+        try:
+            with torch.set_grad_enabled(train):
+                out = compiled(*args, **kwargs)
+        except torch._dynamo.exc.BackendCompilerFailed as err:
+            if isinstance(err.inner_exception, errors.TpuCompileError):
+                raise err.inner_exception from None
+            raise
+        if train:
+            _backward(out)
+    return found
+
+
+def _backward(out: Any) -> None:
+    smooth = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not smooth:
+        why = "no output of the model requires grad"
+        raise errors.InvalidOption(name="train", value=True, valid=f"But {why}.")
+    torch.autograd.backward(smooth, [torch.ones_like(t) for t in smooth])
+
+
+@dataclass(frozen=True)
+class _LiveTexts:
+    """A program's texts, made when they are asked for."""
+
+    program: Planned
+
+    @cached_property
+    def stablehlo(self) -> str:
+        return str(self.program.executable.lowered.as_text(debug_info=True))
+
+    @cached_property
+    def hlo(self) -> str:
+        return str(self.program.executable.compiled.as_text())
+
+    @property
+    def executable(self) -> bytes:
+        return jax_internals.serialized(self.program.executable.compiled)
+
+
+def _programs(found: list[Planned], topology: Topology) -> list[AotProgram]:
+    capacity = int(chip_specs.find(topology.name).per_device.usable_hbm_bytes)
+    forward: dict[str, int] = {}
+    programs = []
+    for program in found:
+        arguments = {
+            n.name: liveness.size_of(n) for n in program.gm.graph.find_nodes(op="placeholder")
+        }
+        # A backward's saved parameters and inputs have the names that they have in the forward.
+        held = sum(size for name, size in forward.items() if name not in arguments)
+        if program.name == "forward":
+            forward = arguments
+        programs.append(
+            AotProgram(
+                program.name,
+                topology.name,
+                Memory.of(program.executable.compiled, held=held, capacity=capacity),
+                model_flops(program.gm),
+                liveness.peak(program.gm),
+                _LiveTexts(program),
+            )
+        )
+    return programs
+
+
+def _versions() -> dict[str, str]:
+    found = {p: versions.installed(p) for p in ("torch", "jax", "jaxlib", "libtpu")}
+    return {"tpu_compile": __version__, **{p: v for p, v in found.items() if v}}
