@@ -71,7 +71,7 @@ def jax_program(config: Any, chosen: argparse.Namespace) -> dict[str, Any]:
     lowered = jax.jit(functools.partial(llama_jax.forward, config)).lower(weights, tokens)
     compiled = lowered.compile(EFFORTS[chosen.effort])
     seconds = time.perf_counter() - start
-    counted = cost.measure(hlo.parse(compiled.as_text()))
+    counted = cost.measure(hlo.parse(compiled.as_text() or ""))
     memory = Memory.of(compiled, held=0, capacity=0)
     return {"peer": "jax", "seconds": round(seconds, 1), **_figures(memory, counted)}
 

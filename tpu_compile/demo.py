@@ -1,9 +1,11 @@
-"""``tpu-compile demo``: a small Llama, eager beside compiled: numbers, times, compile stages."""
+"""``tpu-compile demo``: a small Llama, eager beside compiled, and what it would need on a TPU."""
 
 from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
+import importlib.util
 import statistics
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from torch import Tensor
 
+    from tpu_compile.aot.result import AotResult
     from tpu_compile.demo_llama import Llama
 
 TOLERANCE = 1e-4
@@ -22,6 +25,7 @@ TOLERANCE = 1e-4
 BATCH, LENGTH = 4, 128
 CALLS = 10
 STEPS = 5
+TOPOLOGY = "v6e"
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Result:
     errors: dict[str, float] = field(default_factory=dict)
     losses: list[tuple[float, float]] = field(default_factory=list)
     timings: dict[str, Timing] = field(default_factory=dict)
+    on_tpu: AotResult | None = None
 
     @property
     def ok(self) -> bool:
@@ -75,12 +80,28 @@ def measure(backend: str, console: Console) -> Result:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("importing torch", total=6)
+        task = progress.add_task("importing torch", total=7)
 
         def advance(next_step: str) -> None:
             progress.update(task, advance=1, description=next_step)
 
-        return _measure(backend, advance)
+        result = _measure(backend, advance)
+        if importlib.util.find_spec("libtpu") is None:
+            return result
+        advance(f"compiling the training step for {TOPOLOGY}")
+        return dataclasses.replace(result, on_tpu=_on_tpu())
+
+
+def _on_tpu() -> AotResult:
+    import torch
+
+    from tpu_compile.aot.compiling import aot_compile
+    from tpu_compile.demo_llama import Llama, LlamaConfig
+
+    with torch.device("meta"):
+        model = Llama(LlamaConfig())
+        tokens = torch.zeros(BATCH, LENGTH, dtype=torch.int64)
+    return aot_compile(model, tokens, tokens, topology=TOPOLOGY, train=True, effort="fit")
 
 
 def _measure(backend: str, advance: Callable[[str], None]) -> Result:
@@ -187,6 +208,13 @@ def show(result: Result, console: Console) -> None:
             "[bold red]Compiled and eager numbers differ: this is a bug in the compiler. "
             "Please report it with the output of `tpu-compile doctor --json`.[/]",
             soft_wrap=True,
+        )
+    console.print("\n[bold]The same training step through the TPU compiler, with no TPU[/]")
+    if result.on_tpu is not None:
+        console.print(result.on_tpu.report())
+    else:
+        console.print(
+            "needs libtpu, which the extra 'tpu' brings: pip install '.[tpu]'", markup=False
         )
 
 

@@ -1,9 +1,10 @@
 """An estimate of what is in memory at a graph's peak.
 
 The compiler, when memory runs out, tells a total and no buffer. This is a walk over the lowered
-graph in its own order: a tensor lives from the op that makes it to the last that reads it, views live in their base, arguments and outputs to the end, and an elementwise result
-with one elementwise reader is taken to be fused away. The compiler reorders, fuses and recomputes
-more than that: it is an estimate, and called one wherever it is shown.
+graph in its own order: a tensor lives from the op that makes it to the last that reads it, views
+live in their base, arguments and outputs to the end, and an elementwise result with one elementwise
+reader is taken to be fused away. The compiler reorders, fuses and recomputes more than that: it is
+an estimate, and called one wherever it is shown.
 """
 
 from __future__ import annotations

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from tpu_compile import chips
 
 # Without a TPU, libtpu asks a metadata server that is not there for its slice, and complains of
-# missing host names. Set only where the user has set nothing.
+# missing host names. And only one process may load it, which makes sense of chips and not of a
+# compiler. Set only where the user has set nothing.
 NO_TPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",  # any; topologies are described apart from it
 }
 

@@ -87,7 +87,7 @@ FakeMode = FakeTensorMode
 
 def fake_mode_of(tensors: Sequence[torch.Tensor]) -> FakeTensorMode | None:
     """The fake mode of the first fake tensor, or the one that is on, or None."""
-    return torch._guards.detect_fake_mode(list(tensors))  # type: ignore[no-any-return]
+    return torch._guards.detect_fake_mode(list(tensors))
 
 
 @contextlib.contextmanager

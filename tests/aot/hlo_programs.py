@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +16,6 @@ from jax.sharding import Mesh, SingleDeviceSharding
 from tpu_compile import topologies
 from tpu_compile.aot import hlo
 from tpu_compile.aot.cost import HloCost, measure
-
-# libtpu lets one process load it at a time, which is for attached chips: tests run in several.
-os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 
 def devices(topology: str) -> tuple[Any, ...]:
@@ -51,9 +47,14 @@ def module_of(target: str, fn: Callable[..., Any], *shapes: Any) -> hlo.Module:
     return hlo.parse(compile_for(target, fn, *shapes).as_text())
 
 
-def cost_of(target: str, fn: Callable[..., Any], *shapes: Any) -> HloCost:
+def measured(compiled: Any) -> HloCost:
     """What a compiled program costs."""
-    return measure(module_of(target, fn, *shapes))
+    return measure(hlo.parse(compiled.as_text()))
+
+
+def cost_of(target: str, fn: Callable[..., Any], *shapes: Any) -> HloCost:
+    """What a function costs, compiled."""
+    return measured(compile_for(target, fn, *shapes))
 
 
 def array(*dims: int, dtype: Any = jnp.float32) -> ShapeDtypeStruct:

@@ -31,7 +31,7 @@ def test_bytes_that_collectives_send(kind: str) -> None:
     spec = PartitionSpec("d")
     fn = jax.shard_map(collective, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     x = jax.ShapeDtypeStruct((4 * 4096, 1024), jnp.float32, sharding=NamedSharding(mesh, spec))
-    cost = measure(hlo.parse(jax.jit(fn).lower(x).compile().as_text()))
+    cost = programs.measured(jax.jit(fn).lower(x).compile())
     local = 4096 * 1024 * 4
     assert cost.collective_bytes == close(share * local, 0.01)
     assert any(op.category == "collective" for op in cost.ops)
@@ -45,7 +45,7 @@ def test_collectives_of_sparse_cores() -> None:
     spec = PartitionSpec("d")
     fn = jax.shard_map(lambda x: lax.psum(x, "d"), mesh=mesh, in_specs=spec, out_specs=spec)
     x = jax.ShapeDtypeStruct((8 * 4096, 1024), jnp.float32, sharding=NamedSharding(mesh, spec))
-    cost = measure(hlo.parse(jax.jit(fn).lower(x).compile().as_text()))
+    cost = programs.measured(jax.jit(fn).lower(x).compile())
     assert cost.collective_bytes == close(2 * 7 / 8 * 4096 * 1024 * 4, 0.01)
 
 

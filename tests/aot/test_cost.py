@@ -100,7 +100,7 @@ def test_cycles_are_times_trips() -> None:
 def test_top_ops() -> None:
     cost = cost_of("cpu", programs.unrolled, array(256, 512), array(4, 512, 512))
     for by in ("bytes", "flops"):
-        top = cost.top_ops(by, 3)  # type: ignore[arg-type]
+        top = cost.top_ops(by, 3)
         values = [getattr(op, by) for op in top]
         assert len(top) == 3
         assert values == sorted(values, reverse=True)

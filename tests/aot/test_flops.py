@@ -11,8 +11,6 @@ import pytest
 from hlo_programs import TARGET, TPU, array, close, cost_of
 from jax import Array, lax
 
-from tpu_compile.aot import hlo
-from tpu_compile.aot.cost import measure
 from tpu_compile.aot.products import Product
 
 
@@ -22,7 +20,7 @@ def test_flops_of_products(target: str, dtype: Any) -> None:
     compiled = programs.compile_for(
         target, jnp.matmul, array(128, 256, dtype=dtype), array(256, 512, dtype=dtype)
     )
-    cost = measure(hlo.parse(compiled.as_text()))
+    cost = programs.measured(compiled)
     products = sum(sum(op.products.values()) for op in cost.ops)
     assert products == 2 * 128 * 256 * 512
     assert cost.flops == close(compiled.cost_analysis()["flops"], 0.02)
@@ -84,7 +82,7 @@ def test_flops_of_grouped_convolutions(target: str) -> None:
         return lax.conv_general_dilated(x, w, (1, 1), "VALID", feature_group_count=4)
 
     compiled = programs.compile_for(target, fn, array(4, 16, 8, 8), array(32, 4, 3, 3))
-    cost = measure(hlo.parse(compiled.as_text()))
+    cost = programs.measured(compiled)
     products = sum(sum(op.products.values()) for op in cost.ops)
     assert products == close(2 * 4 * 32 * 6 * 6 * 4 * 9, 0.01)
     assert products == close(compiled.cost_analysis()["flops"], 0.05)
@@ -109,7 +107,7 @@ def test_reductions_and_transcendentals(target: str) -> None:
         return x.sum(), jnp.exp(x).max(axis=0)
 
     compiled = programs.compile_for(target, fn, array(256, 1024))
-    cost = measure(hlo.parse(compiled.as_text()))
+    cost = programs.measured(compiled)
     assert cost.flops == close(compiled.cost_analysis()["flops"], 0.02)
     assert cost.transcendentals == 256 * 1024
 
@@ -122,7 +120,7 @@ def test_attention(target: str) -> None:
         return jax.nn.softmax(q @ k.swapaxes(1, 2), axis=-1) @ v
 
     compiled = programs.compile_for(target, fn, *[array(4, 512, 128)] * 3)
-    cost = measure(hlo.parse(compiled.as_text()))
+    cost = programs.measured(compiled)
     assert cost.flops >= 2 * 2 * 4 * 512 * 512 * 128
     assert cost.flops == close(compiled.cost_analysis()["flops"], 0.03)
 

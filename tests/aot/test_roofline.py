@@ -10,9 +10,7 @@ from hlo_programs import array, cost_of
 from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tpu_compile.aot import hlo
 from tpu_compile.aot.chip_specs import find
-from tpu_compile.aot.cost import measure
 from tpu_compile.aot.roofline import roofline
 
 TPU = "v6e:2x2"
@@ -20,7 +18,7 @@ DEVICE = find(TPU).per_device
 
 
 def test_a_large_product_waits_for_the_mxu() -> None:
-    n = 4096
+    n = 2048
     shape = array(n, n, dtype=jnp.bfloat16)
     line = roofline(cost_of(TPU, jnp.matmul, shape, shape), DEVICE)
     assert line.bound == "compute"
@@ -49,7 +47,7 @@ def test_collectives_wait_for_the_network() -> None:
     spec = PartitionSpec("d")
     fn = jax.shard_map(lambda x: lax.psum(x, "d"), mesh=mesh, in_specs=spec, out_specs=spec)
     x = jax.ShapeDtypeStruct((4 * 4096, 1024), jnp.float32, sharding=NamedSharding(mesh, spec))
-    line = roofline(measure(hlo.parse(jax.jit(fn).lower(x).compile().as_text())), DEVICE)
+    line = roofline(programs.measured(jax.jit(fn).lower(x).compile()), DEVICE)
     assert line.bound == "network"
     assert line.network == pytest.approx(1.5 * 4096 * 1024 * 4 / 400e9, rel=0.01)
 

@@ -8,9 +8,6 @@ import jax.numpy as jnp
 from hlo_programs import TARGET, array, close, cost_of
 from jax import Array, lax
 
-from tpu_compile.aot import hlo
-from tpu_compile.aot.cost import measure
-
 
 @TARGET
 def test_slices_in_a_loop_count_as_slices(target: str) -> None:
@@ -48,7 +45,7 @@ def test_bytes_of_an_update_in_place(target: str) -> None:
     sharding = jax.sharding.SingleDeviceSharding(device)
     shapes = array(65536, 1024), array(8, 1024), array(dtype=jnp.int32)
     placed = [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding) for s in shapes]
-    cost = measure(hlo.parse(compiled.lower(*placed).compile().as_text()))
+    cost = programs.measured(compiled.lower(*placed).compile())
     assert 8 * 1024 * 4 <= cost.bytes <= 5 * 8 * 1024 * 4
 
 
@@ -65,6 +62,6 @@ def test_bytes_are_those_of_xla_where_it_counts_the_same() -> None:
     """XLA:CPU has one memory, and without loops its analysis counts each op once."""
     shapes = array(256, 512), array(4, 512, 512)
     compiled = programs.compile_for("cpu", programs.loss_of(programs.unrolled), *shapes)
-    cost = measure(hlo.parse(compiled.as_text()))
+    cost = programs.measured(compiled)
     assert cost.bytes == close(compiled.cost_analysis()["bytes accessed"], 0.01)
     assert cost.flops == close(compiled.cost_analysis()["flops"], 0.01)

@@ -106,7 +106,6 @@ _OPERAND = re.compile(r"%([\w.\-]+)")
 _ATTRIBUTE = re.compile(r",? *([\w\-]+)=")
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SPECIAL = re.compile(rf"{_STRING}|[\[\](){{}},]")
-_END = re.compile(r"\s*")
 
 
 def _value_pattern(depth: int) -> re.Pattern[str]:
