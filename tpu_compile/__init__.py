@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tpu_compile.compile_log import recompiles, stage_times
     from tpu_compile.explanation import explain
     from tpu_compile.options import Options
+    from tpu_compile.portable.loading import load
+    from tpu_compile.portable.saving import export
 
 __version__ = "0.1.0"
 
@@ -25,6 +27,8 @@ __all__ = [
     "aot_compile",
     "errors",
     "explain",
+    "export",
+    "load",
     "recompiles",
     "stage_times",
 ]
@@ -36,6 +40,8 @@ _MODULE_OF = {
     "aot_compile": "tpu_compile.aot.compiling",
     "errors": "tpu_compile.errors",
     "explain": "tpu_compile.explanation",
+    "export": "tpu_compile.portable.saving",
+    "load": "tpu_compile.portable.loading",
     "recompiles": "tpu_compile.compile_log",
     "stage_times": "tpu_compile.compile_log",
 }

@@ -43,9 +43,10 @@ def test_real_models_for_every_generation(name: str, topology: str) -> None:
     )
     assert [p.name for p in result.programs] == ["forward", "backward"]
     assert result.fits
-    # backward needs two products for each of the forward's, less the first layer's input
+    # Backward has two products for each of the forward's, less the first layer's input; attention
+    # has five for two.
     forward, backward = (p.model_flops for p in result.programs)
-    assert 1.5 * forward < backward <= 2 * forward
+    assert 1.5 * forward < backward < 2.5 * forward
     assert 0.95 < result.cost.flops / result.model_flops < 2
     assert not result.cost.unknown_trips
 
