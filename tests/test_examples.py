@@ -18,4 +18,9 @@ def test_example_runs(example: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert [path.stem for path in EXAMPLES] == ["aot_llama", "compile_llama", "export_and_load", "train_mlp"]
+    assert [path.stem for path in EXAMPLES] == [
+        "aot_llama",
+        "compile_llama",
+        "export_and_load",
+        "train_mlp",
+    ]
