@@ -80,9 +80,8 @@ def peak(gm: fx.GraphModule) -> Peak:
     last: dict[fx.Node, int] = {}
     for i, node in enumerate(nodes):
         for read in node.all_input_nodes:
-            last[base[read]] = i
-        if node.op == "placeholder":
-            last[node] = len(nodes)
+            if base[read].op != "placeholder":
+                last[base[read]] = i
     ending: dict[int, list[fx.Node]] = defaultdict(list)
     for node, i in last.items():
         ending[i].append(node)

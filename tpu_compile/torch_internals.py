@@ -12,7 +12,7 @@ from torch import fx
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -98,12 +98,9 @@ def one_more_compile() -> Iterator[None]:
         yield
 
 
-def all_fake(args: Sequence[Any]) -> bool:
-    """Whether a call is of shapes only: fake tensors, under a fake mode."""
-    tensors = [a for a in args if isinstance(a, torch.Tensor)]
-    if not all(isinstance(t, FakeTensor) for t in tensors):
-        return False
-    return torch._guards.detect_fake_mode(tensors) is not None
+def shapes_only(args: Sequence[Any]) -> bool:
+    """Whether a call is one of shapes: a fake mode is on, in which every new tensor is fake."""
+    return fake_mode_of([a for a in args if isinstance(a, torch.Tensor)]) is not None
 
 
 # A context in which tensors are real although AOTAutograd compiles under its fake mode.

@@ -24,14 +24,21 @@ pytest.importorskip("libtpu")
 CHIPS = ("v4", "v5e", "v5p", "v6e:2x2", "tpu7x:2x2x1")
 
 
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 128))
+class Mlp(nn.Module):
+    """Two layers, called from lines of this file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(128, 256), nn.Linear(256, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(x).relu())
 
 
 @pytest.fixture(scope="module")
 def trained() -> AotResult:
     """A training step of an MLP for v6e."""
-    return tpu_compile.aot_compile(mlp(), torch.ones(64, 128), topology="v6e", train=True)
+    return tpu_compile.aot_compile(Mlp(), torch.ones(64, 128), topology="v6e", train=True)
 
 
 @pytest.mark.parametrize("topology", CHIPS)
@@ -47,7 +54,8 @@ def test_real_models_for_every_generation(name: str, topology: str) -> None:
     # has five for two.
     forward, backward = (p.model_flops for p in result.programs)
     assert 1.5 * forward < backward < 2.5 * forward
-    assert 0.95 < result.cost.flops / result.model_flops < 2
+    # ResNet's last maps have 2x2 places here: half of what the formula counts there is padding.
+    assert 0.8 < result.cost.flops / result.model_flops < 2
     assert not result.cost.unknown_trips
 
 
@@ -65,7 +73,9 @@ def test_figures_of_a_matmul_are_the_formulas() -> None:
     w = torch.ones(512, 2048, dtype=torch.bfloat16)
     result = tpu_compile.aot_compile(torch.matmul, x, w, topology="v6e")
     assert result.model_flops == 2 * 1024 * 512 * 2048
-    assert result.cost.flops == result.model_flops
+    assert sum(op.products.get(p, 0) for op in result.cost.ops for p in op.products) == (
+        result.model_flops
+    )
     assert result.memory.arguments == 2 * (1024 * 512 + 512 * 2048)
     assert result.memory.outputs == 2 * 1024 * 2048
     assert result.cost.bytes == pytest.approx(result.memory.arguments + result.memory.outputs)
@@ -73,21 +83,21 @@ def test_figures_of_a_matmul_are_the_formulas() -> None:
 
 def test_training_holds_what_the_backward_does_not_take(trained: AotResult) -> None:
     forward, backward = trained.programs
-    biases = 4 * (256 + 128)  # the only arguments that no gradient needs
+    # no gradient needs the biases, nor the first weight as the input wants none
     assert forward.memory.held == 0
-    assert backward.memory.held == biases
+    assert backward.memory.held == 4 * (256 + 128 + 128 * 256)
     assert trained.memory == backward.memory
 
 
 def test_ops_name_the_users_line(trained: AotResult) -> None:
-    lines = {op.source.line for op in trained.top_ops("flops", 4) if op.source}
-    files = {Path(op.source.file).name for op in trained.top_ops("flops", 4) if op.source}
-    assert lines
-    assert files == {"test_compiling.py"} or files == {"linear.py"}
+    sources = [op.source for op in trained.top_ops("flops", 4)]
+    assert {Path(s.file).name for s in sources if s} == {"test_compiling.py"}
+    code = Path(__file__).read_text().splitlines()
+    assert all("self.down(self.up(x).relu())" in code[s.line - 1] for s in sources if s)
 
 
 def test_the_backend_and_aot_compile_give_the_same_program() -> None:
-    model, x = mlp(), torch.ones(64, 128)
+    model, x = Mlp(), torch.ones(64, 128)
     result = tpu_compile.aot_compile(model, x, topology="v6e")
     faker = Faker(model, x)
     fake = faker.copy(model)
@@ -95,11 +105,11 @@ def test_the_backend_and_aot_compile_give_the_same_program() -> None:
     with planned.collect() as found, faker.mode, torch.no_grad():
         compiled(faker.copy(x))
     (program,) = found
-    assert program.executable.compiled.as_text() == result.hlo
+    assert program.executable.compiled.as_text() == result["inference"].hlo
 
 
 def test_a_compiled_topology_refuses_real_tensors() -> None:
-    compiled = torch.compile(mlp(), backend="tpu", options={"target": "v6e:2x2"})
+    compiled = torch.compile(Mlp(), backend="tpu", options={"target": "v6e:2x2"})
     with pytest.raises(CompiledOnly, match="v6e:2x2"):
         compiled(torch.ones(2, 128))
 
@@ -109,12 +119,12 @@ def test_real_fake_and_meta_tensors_give_the_same_figures() -> None:
         result = tpu_compile.aot_compile(model, x, topology="v5e", effort="fit")
         return {k: v for k, v in result.to_json().items() if k != "compile_seconds"}
 
-    expected = figures(mlp(), torch.ones(8, 128))
+    expected = figures(Mlp(), torch.ones(8, 128))
     with torch.device("meta"):
-        meta = mlp()
+        meta = Mlp()
     assert figures(meta, torch.ones(8, 128, device="meta")) == expected
     with FakeMode():
-        fake, x = mlp(), torch.ones(8, 128)
+        fake, x = Mlp(), torch.ones(8, 128)
     assert figures(fake, x) == expected
 
 
@@ -138,10 +148,10 @@ def test_a_function_an_exported_program_and_keyword_arguments() -> None:
     def scaled(x: torch.Tensor, *, by: torch.Tensor) -> torch.Tensor:
         return x * by
 
-    x = torch.ones(256, 256)
-    result = tpu_compile.aot_compile(scaled, x, kwargs={"by": x}, topology="v5e", effort="fit")
+    x, by = torch.ones(256, 256), torch.ones(256, 256)
+    result = tpu_compile.aot_compile(scaled, x, kwargs={"by": by}, topology="v5e", effort="fit")
     assert result.memory.arguments == 2 * x.nbytes
-    program = torch.export.export(mlp(), (torch.ones(8, 128),))
+    program = torch.export.export(Mlp(), (torch.ones(8, 128),))
     exported = tpu_compile.aot_compile(program, torch.ones(8, 128), topology="v5e", effort="fit")
     assert exported.model_flops == 2 * 8 * 2 * 128 * 256
 
@@ -149,12 +159,10 @@ def test_a_function_an_exported_program_and_keyword_arguments() -> None:
 def test_random_ops_and_checkpointing_compile() -> None:
     model = nn.Sequential(nn.Linear(128, 128), nn.Dropout(0.5), nn.Linear(128, 128))
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def step(x: torch.Tensor) -> torch.Tensor:  # closes over real weights
         return torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).sum()
 
-    with FakeMode(allow_non_fake_inputs=True):
-        model = model.train()
-        x = torch.ones(8, 128, requires_grad=True)
+    x = torch.ones(8, 128, requires_grad=True)
     result = tpu_compile.aot_compile(step, x, topology="v5e", train=True, effort="fit")
     assert [p.name for p in result.programs] == ["forward", "backward"]
 
@@ -169,8 +177,8 @@ def test_what_does_not_fit_names_the_largest_buffers() -> None:
 
 
 def test_an_op_that_a_tpu_can_not_run_is_named_with_the_line() -> None:
-    with pytest.raises(UnsupportedCase, match=r"linalg_eig.*(?s:.*)test_compiling.py"):
-        tpu_compile.aot_compile(torch.linalg.eig, torch.eye(4), topology="v5e")
+    with pytest.raises(UnsupportedCase, match=r"(?s)linalg_eig.*test_compiling.py"):
+        tpu_compile.aot_compile(lambda x: torch.linalg.eig(x), torch.eye(4), topology="v5e")
 
 
 @pytest.mark.parametrize(

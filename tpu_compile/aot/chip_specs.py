@@ -21,18 +21,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tpu_compile.aot.errors import UnknownChip
 from tpu_compile.aot.products import PASSES
-from tpu_compile.errors import TpuCompileError
 
 GIB = 2**30
 TERA = 1e12
 GIGA = 1e9
-
-
-class UnknownChip(TpuCompileError, ValueError):
-    """A chip that there are no figures for."""
-
-    text = "no TPU chip is called {name!r}. Known chips: {known}."
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tpu_compile.aot.errors import BadScript
 from tpu_compile.errors import TpuCompileError
-
-
-class BadScript(TpuCompileError, ValueError):
-    """``SCRIPT.py:fn`` can't be used."""
-
-    text = (
-        "{given}: {why}. Name a function as SCRIPT.py:fn that takes nothing and returns "
-        "(model, args) or (model, args, kwargs)."
-    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "script",
         metavar="SCRIPT.py:fn",
-        help="a function that returns (model, args) or (model, args, kwargs); it runs with fake "
-        "tensors, so that a model of any size takes no memory",
+        help="a function that returns (model, args) or (model, args, kwargs); its tensors are "
+        "made on the meta device, so that a model of any size takes no memory",
     )
     parser.add_argument("--topology", default="v6e", help="such as v6e:2x2 (default: %(default)s)")
     parser.add_argument("--train", action="store_true", help="the backward, too")
@@ -66,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace, console: Any) -> Any:
+    import torch
+
     from tpu_compile import topologies
     from tpu_compile.aot.compiling import aot_compile
-    from tpu_compile.torch_internals import FakeMode
 
     topologies.devices(topologies.parse(args.topology))  # before the model is made
     fn = load_function(args.script)
@@ -76,7 +69,7 @@ def _compile(args: argparse.Namespace, console: Any) -> Any:
         if args.real:
             made = fn()
         else:
-            with FakeMode(allow_non_fake_inputs=True):
+            with torch.device("meta"):
                 made = fn()
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise BadScript(given=args.script, why=f"it returned {type(made).__name__}")

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from tpu_compile import (
     __version__,
+    backend,
     compile_log,
     errors,
     jax_internals,
@@ -100,9 +101,12 @@ def _capture(
     }
     faker = Faker(model, args, kwargs)
     fake_model, args, kwargs = (faker.copy(v) for v in (model, args, kwargs))
-    compiled = torch.compile(
-        fake_model, backend="tpu", fullgraph=True, dynamic=False, options=chosen
-    )
+
+    def once(gm: Any, inputs: Any) -> Any:
+        return backend.tpu(gm, inputs, options=chosen)
+
+    # A backend of its own for each call: Dynamo keeps what was compiled, and would compile nothing.
+    compiled = torch.compile(fake_model, backend=once, fullgraph=True, dynamic=False)
     with planned.collect() as found, torch_internals.one_more_compile(), faker.mode:
         try:
             with torch.set_grad_enabled(train):

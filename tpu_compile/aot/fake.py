@@ -55,6 +55,11 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.nn.Module):
         yield from value.parameters()
         yield from value.buffers()
+        # Plain attributes keep their values, where they have any.
+        for module in value.modules():
+            for attribute in vars(module).values():
+                if isinstance(attribute, torch.Tensor) and attribute.is_meta:
+                    yield attribute
     elif isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple | dict):

@@ -12,22 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tpu_compile.aot import shapes
+from tpu_compile.aot.errors import UnreadableHlo
 from tpu_compile.aot.instruction import Instruction
-from tpu_compile.errors import TpuCompileError
-
-
-class UnreadableHlo(TpuCompileError, ValueError):
-    """HLO text that the parser does not understand."""
-
-    text = (
-        "line {line} of the HLO module: {why}.\n  {source}\n"
-        "The text must be that of a compiled program, `compiled.as_text()`."
-    )
-
-    @staticmethod
-    def at(line: int, source: str, why: str) -> UnreadableHlo:
-        """The error for a line, of which it quotes the beginning."""
-        return UnreadableHlo(line=line, why=why, source=source.strip()[:200])
 
 
 @dataclass(frozen=True)

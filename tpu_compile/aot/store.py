@@ -10,19 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tpu_compile.aot.errors import NotAnAotFile
 from tpu_compile.aot.memory import Memory
 from tpu_compile.aot.result import AotProgram, AotResult
-from tpu_compile.errors import TpuCompileError
 from tpu_compile.liveness import Buffer, Peak
 
 FORMAT = "tpu_compile aot result"
 VERSION = 1
-
-
-class NotAnAotFile(TpuCompileError, ValueError):
-    """A file is not one that ``AotResult.save`` wrote."""
-
-    text = "{path} is not a saved aot_compile result: {why}."
 
 
 @dataclass(frozen=True)
