@@ -94,7 +94,11 @@ def tpu(
         decompositions=decompositions.table(RANDOM_OPS),
     )
     tag = _cache_tag(opts, settings)
-    with torch_internals.aot_settings(tag), decompositions.rules_first():
+    with (
+        process_state.no_garbage_collection(),
+        torch_internals.aot_settings(tag),
+        decompositions.rules_first(),
+    ):
         compiled = backend(gm, example_inputs)
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)

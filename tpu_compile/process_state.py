@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tpu_compile import chips
@@ -54,6 +56,16 @@ SETTINGS: tuple[Setting, ...] = (
         "skipped from the first compile on where no chip is attached: it takes seconds",
         _search,
     ),
+    Setting(
+        "torch's Python kernels of ops that have rules",
+        "put aside while a graph is traced, so that the ops reach their rules whole",
+        lambda: "in place, but for the time of a compile",
+    ),
+    Setting(
+        "Python's cycle collector",
+        "off while a graph is compiled, where it was on",
+        lambda: "on" if gc.isenabled() else "off",
+    ),
     *(
         Setting(
             f"environment variable {name}",
@@ -63,6 +75,20 @@ SETTINGS: tuple[Setting, ...] = (
         for name in NO_TPU
     ),
 )
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Puts Python's cycle collector off. Among the many objects of a trace it finds nothing, and
+    takes up to a quarter of a large graph's compile time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def without_tpu() -> None:

@@ -150,9 +150,14 @@ def _channel_products(grad: Value, x: Value, w: Window) -> Value:
     late = spatial >= LONG
     dims = [0, 1] if late else [1]
     over = [3] if late else [0, 3]
-    dtype = math_dtype(dtype_of(x))
-    options = {"contract": (over, over), "precision": w.precision, "dtype": dtype}
-    out = builder.dot_general(grad, x, batch=(dims, dims), **options)
+    out = builder.dot_general(
+        grad,
+        x,
+        batch=(dims, dims),
+        contract=(over, over),
+        precision=w.precision,
+        dtype=math_dtype(dtype_of(x)),
+    )
     return builder.reduce(out, [0], hlo.add, 0) if late else out
 
 
