@@ -96,6 +96,12 @@ def test_ops_name_the_users_line(trained: AotResult) -> None:
     assert all("self.down(self.up(x).relu())" in code[s.line - 1] for s in sources if s)
 
 
+def test_copies_that_the_compiler_adds_have_a_line_all_the_same(trained: AotResult) -> None:
+    copies = [op for op in trained.cost.ops if op.opcode == "copy-start" and op.bytes]
+    assert copies  # weights into VMEM, beside the compute before
+    assert all(op.source and Path(op.source.file) == Path(__file__) for op in copies)
+
+
 def test_the_backend_and_aot_compile_give_the_same_program() -> None:
     model, x = Mlp(), torch.ones(64, 128)
     result = tpu_compile.aot_compile(model, x, topology="v6e")

@@ -37,7 +37,7 @@ class OpCost:
         category: ``matmul``, ``kernel`` (Pallas), ``collective``, ``reduction``, ``indexing``,
             ``elementwise``, ``custom-call`` or ``data movement``; a fusion's is the first of
             these that is in it.
-        source: the user's line, or None.
+        source: the user's line, or None; of a copy that the compiler adds, its reader's or maker's.
         trips: how often it is executed; all figures below are of all executions.
         flops: see ``flops.Arithmetic``. Of a Pallas kernel, what its ``cost_estimate`` says.
         transcendentals: likewise.
@@ -228,7 +228,7 @@ class _Walk:
             instruction.name,
             instruction.opcode,
             self._category(instruction),
-            self._lines.of(instruction),
+            self._lines.of(instruction) or self._lines.of_neighbour(computation, instruction),
             times,
             work.flops * times,
             work.transcendentals * times,

@@ -34,6 +34,15 @@ class Computation:
         """Parameters by number."""
         return {int(i.literal): i for i in self.instructions if i.opcode == "parameter"}
 
+    @cached_property
+    def readers(self) -> dict[str, list[Instruction]]:
+        """For each name, the instructions that read it, in the order of the text."""
+        found: dict[str, list[Instruction]] = {}
+        for instruction in self.instructions:
+            for name in instruction.operands:
+                found.setdefault(name, []).append(instruction)
+        return found
+
     def operands(self, instruction: Instruction) -> list[Instruction]:
         """The instructions an instruction reads."""
         return [self.by_name[name] for name in instruction.operands]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ _OUR_FOLDERS = tuple(
         else [f"{root}/{name}" for name in ("lowering", "passes", "kernels")]
     )
 )
+
+
+# How often a value is handed on at most between a copy and what reads it: start, done, a tuple.
+_HANDED_ON = 4
 
 
 class SourceLine(NamedTuple):
@@ -52,6 +57,27 @@ class SourceLines:
             return own
         inner = [line for name in instruction.called if (line := self._computation(name))]
         return inner[0] if inner else own
+
+    def of_neighbour(self, computation: Computation, instruction: Instruction) -> SourceLine | None:
+        """The line of the first that reads a value, else of what it is made of.
+
+        For what the compiler adds itself: copies into VMEM and out of it come with no line.
+        """
+        reads = lambda i: computation.readers.get(i.name, [])  # noqa: E731
+        return self._first_line(instruction, reads) or self._first_line(
+            instruction, computation.operands
+        )
+
+    def _first_line(
+        self, start: Instruction, neighbours: Callable[[Instruction], list[Instruction]]
+    ) -> SourceLine | None:
+        at = [start]
+        for _ in range(_HANDED_ON):
+            at = [n for i in at for n in neighbours(i)]
+            for found in at:
+                if line := self.of(found):
+                    return line
+        return None
 
     def _own(self, instruction: Instruction) -> SourceLine | None:
         metadata = instruction.metadata
