@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers import compare, run_lowered
+from helpers import capture, compare, run_lowered
+
+from tpu_compile.errors import IndexOutOfRange
+from tpu_compile.executable import compile_graph
+from tpu_compile.lowering.interpreter import Settings
 
 X = torch.arange(60.0).reshape(3, 4, 5)
 I = torch.tensor([0, -1, 1])  # noqa: E741
@@ -110,6 +114,9 @@ def test_embedding() -> None:
         lambda x, i: x.take(i),
     ],
 )
-def test_out_of_range_does_not_crash(fn: Callable[..., torch.Tensor]) -> None:
-    # torch raises; what a compiled program gives is not promised
-    run_lowered(fn, (torch.arange(8.0), torch.tensor([9, 100, -50, 2**62])))
+def test_out_of_range_does_not_crash_unchecked(fn: Callable[..., torch.Tensor]) -> None:
+    # as on a TPU; what the program gives is not promised
+    args = (torch.arange(8.0), torch.tensor([9, 100, -50, 2**62]))
+    with pytest.raises(IndexOutOfRange):
+        run_lowered(fn, args)
+    compile_graph(capture(fn, args), Settings(checks=False))(args)
