@@ -14,7 +14,7 @@ from tpu_compile.aot import chip_specs
 from tpu_compile.aot.memory import readable
 from tpu_compile.aot.result import AotProgram, AotResult
 
-WIDTH = 100
+WIDTH = 80
 
 
 def tables(result: AotResult) -> Group:
@@ -52,7 +52,9 @@ def notes(result: AotResult) -> list[str]:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False
+    )
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left", no_wrap=True)
     return table
