@@ -96,6 +96,7 @@ def tpu(
     tag = _cache_tag(opts, settings)
     with (
         process_state.no_garbage_collection(),
+        torch_internals.lazy_graph_modules(),
         torch_internals.aot_settings(tag),
         decompositions.rules_first(),
     ):

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from tpu_compile import torch_internals
 from tpu_compile.errors import UnsupportedCase
 from tpu_compile.lowering.types import RuntimeScalar
 
@@ -242,7 +243,7 @@ def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
     for old, node in mapping.items():
         node.meta = copy.copy(old.meta)
     graph.output(out)
-    return fx.GraphModule(gm, graph)
+    return torch_internals.graph_module(gm, graph)
 
 
 def _concrete(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.utils._python_dispatch import _disable_current_modes
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -102,6 +104,11 @@ def shapes_only(args: Sequence[Any]) -> bool:
     """Whether a call is one of shapes: a fake mode is on, in which every new tensor is fake."""
     return fake_mode_of([a for a in args if isinstance(a, torch.Tensor)]) is not None
 
+
+# A context in which graph modules write their Python when it is first asked for: a graph passes
+# through several of them, and none but a fallback's is ever run as Python.
+lazy_graph_modules = functools.partial(_use_lazy_graph_module, True)
+graph_module = _make_graph_module
 
 # A context in which tensors are real although AOTAutograd compiles under its fake mode.
 without_modes = _disable_current_modes
