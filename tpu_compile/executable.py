@@ -61,23 +61,20 @@ class Executable:
         tensors: list[torch.Tensor] = []
         if self.compiled is not None:
             try:
-                results = self._run(self.arguments.arrays(args))
+                arrays = self.arguments.arrays(args)
+                results = self._launch(arrays) if self.device is None else self._run(arrays)
+                # The inputs are the user's own memory, so the program must have read it on return:
+                # it has, as ``to_torch`` waits for its results.
+                tensors = [buffers.to_torch(r) for r in results]
             except jax.errors.JaxRuntimeError as err:
                 raise self._runtime_error(err) from err
-            tensors = [buffers.to_torch(r) for r in results]
             if self.checks is not None:
                 self.checks.raise_failure(int(tensors.pop()))
         return [make(tensors, args) for make in self.results.outputs]
 
     def _run(self, arrays: list[jax.Array]) -> list[jax.Array]:
-        if self.device is None:
-            results = self._launch(arrays)
-        else:
-            results = self._launch(jax.device_put(arrays, self.device))
-        # The inputs are the user's own memory: the program must have read it on return.
-        for r in results:
-            r.block_until_ready()
-        return results if self.device is None else jax.device_put(results, buffers.device("cpu"))
+        results = self._launch(jax.device_put(arrays, self.device))
+        return jax.device_put(results, buffers.device("cpu"))
 
     def _shapes_only(self, args: Sequence[Any]) -> list[Any]:
         if not torch_internals.shapes_only(args):
