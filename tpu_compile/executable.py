@@ -27,9 +27,7 @@ from tpu_compile.lowering import primitive, registry
 from tpu_compile.lowering.checks import Checks
 from tpu_compile.lowering.context import types_of
 from tpu_compile.lowering.interpreter import Settings
-
-# torch rounds a bf16 or fp16 result after every op; XLA would drop such a rounding between two ops.
-XLA_OPTIONS = {"xla_allow_excess_precision": False}
+from tpu_compile.options import XLA_OPTIONS
 
 
 @dataclass

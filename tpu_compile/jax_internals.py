@@ -48,9 +48,33 @@ def launcher(compiled: jax.stages.Compiled) -> Callable[[Sequence[jax.Array]], l
 
 
 def serialized(compiled: jax.stages.Compiled) -> bytes:
-    """A program in its compiler's own form, which only the same version of it reads."""
-    program: Any = compiled.runtime_executable()
-    return bytes(program.serialize())
+    """A program in its compiler's own form, which only the same version of it reads.
+
+    JAX's public way wraps the same bytes in a pickle; these are the bytes alone.
+
+    Args:
+        compiled: for an attached device or a topology.
+    """
+    unloaded = getattr(compiled._executable, "_unloaded_executable", None)
+    program: Any = compiled.runtime_executable() if unloaded is None else unloaded.xla_executable
+    if hasattr(program, "serialize"):
+        return bytes(program.serialize())
+    return bytes(program.client.serialize_executable(program))
+
+
+def deserialized(
+    data: bytes, device: jax.Device
+) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
+    """What launches a serialized program on a device, given a list of arrays that are on it."""
+    devices = xla_client.DeviceList((device,))
+    client: Any = device.client
+    program = client.deserialize_executable(data, executable_devices=devices)
+    return lambda arrays: program.execute(list(arrays))
+
+
+def without_call_stacks() -> contextlib.AbstractContextManager[None]:
+    """Keeps this process's files and lines out of what is lowered within."""
+    return _config.traceback_in_locations_limit(0)
 
 
 def skip_tpu_search() -> None:

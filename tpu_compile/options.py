@@ -13,6 +13,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tpu_compile import topologies
 from tpu_compile.errors import InvalidOption
 
+# torch rounds a bf16 or fp16 result after every op; XLA would drop such a rounding between two ops.
+XLA_OPTIONS = {"xla_allow_excess_precision": False}
+
 TARGETS = ("auto", "cpu", "tpu")
 Fallback = Literal["warn", "error"]
 OnRecompile = Literal["ignore", "warn", "error"]

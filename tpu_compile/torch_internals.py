@@ -12,7 +12,11 @@ import torch
 from torch import fx
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+from torch._functorch.aot_autograd import aot_export_module as aot_export_module
+from torch._guards import TracingContext as TracingContext
+from torch._guards import tracing as tracing
 from torch._inductor.output_code import OutputCode
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.utils._python_dispatch import _disable_current_modes

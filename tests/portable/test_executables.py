@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from tpu_compile import buffers, executable
+from tpu_compile import buffers
 from tpu_compile.portable import compiling, xla_executables
 from tpu_compile.portable.errors import ExecutableRefused
 from tpu_compile.portable.loading import load
@@ -138,10 +138,6 @@ def test_weights_stay_on_a_device_that_is_not_the_hosts(path: Path) -> None:
     command = [sys.executable, "-c", AWAY, str(path), "ignore"]
     done = subprocess.run(command, env=flags, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_compiler_options_are_those_of_compiled_code() -> None:
-    assert compiling.XLA_OPTIONS == executable.XLA_OPTIONS
 
 
 def test_description_of_this_machine() -> None:

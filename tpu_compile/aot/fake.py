@@ -52,17 +52,13 @@ class Faker:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.nn.Module):
-        yield from value.parameters()
-        yield from value.buffers()
-        # Plain attributes keep their values, where they have any.
-        for module in value.modules():
-            for attribute in vars(module).values():
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif isinstance(leaf, torch.nn.Module):
+            yield from leaf.parameters()
+            yield from leaf.buffers()
+            # Plain attributes keep their values, where they have any.
+            for attribute in (a for module in leaf.modules() for a in vars(module).values()):
                 if isinstance(attribute, torch.Tensor) and attribute.is_meta:
                     yield attribute
-    elif isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for leaf in pytree.tree_leaves(value):
-            if not isinstance(leaf, list | tuple | dict):
-                yield from _tensors(leaf)

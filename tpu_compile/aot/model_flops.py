@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -42,7 +41,7 @@ def _node(gm: fx.GraphModule, node: fx.Node) -> int:
     return int(formula(*args, **kwargs, out_val=node.meta["val"])) if formula else 0
 
 
-_BODIES = (hop.cond, hop.while_loop, hop.scan, hop.map_impl, operator.call)
+_BODIES = (hop.cond, hop.while_loop, hop.scan, hop.map_impl)
 
 
 def _steps(node: fx.Node) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tpu_compile import files
 from tpu_compile.aot.errors import NotAnAotFile
 from tpu_compile.aot.memory import Memory
 from tpu_compile.aot.result import AotProgram, AotResult
@@ -65,21 +64,15 @@ def save(result: AotResult, path: Path) -> None:
             for p in result.programs
         ],
     }
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with (
-            os.fdopen(handle, "wb") as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
-        ):
-            archive.writestr("manifest.json", json.dumps(manifest, indent=1))
-            for p in result.programs:
-                archive.writestr(f"{p.name}/stablehlo.mlir", p.stablehlo)
-                archive.writestr(f"{p.name}/optimized.hlo", p.hlo)
-                archive.writestr(f"{p.name}/executable.bin", p.texts.executable)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with (
+        files.replacing(path) as raw,
+        zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        archive.writestr("manifest.json", json.dumps(manifest, indent=1))
+        for p in result.programs:
+            archive.writestr(f"{p.name}/stablehlo.mlir", p.stablehlo)
+            archive.writestr(f"{p.name}/optimized.hlo", p.hlo)
+            archive.writestr(f"{p.name}/executable.bin", p.texts.executable)
 
 
 def load(path: Path) -> AotResult:

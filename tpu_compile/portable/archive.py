@@ -9,15 +9,13 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from tpu_compile import __version__
+from tpu_compile import __version__, files
 from tpu_compile.portable import codec
 from tpu_compile.portable.errors import DamagedExport, NewerFormat, NotAnExport
 from tpu_compile.portable.manifest import FORMAT, VERSION, Manifest, Member
@@ -84,18 +82,8 @@ def _info(name: str) -> zipfile.ZipInfo:
 @contextlib.contextmanager
 def create(path: Path) -> Iterator[Writer]:
     """A new file; it takes its place, and that of an older one, once it is complete."""
-    name = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(name, "xb") as raw:
-            with zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
-                yield Writer(file)
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            name.unlink()
-        raise
+    with files.replacing(path) as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file:
+        yield Writer(file)
 
 
 class Archive:

@@ -11,11 +11,8 @@ from jax.sharding import SingleDeviceSharding
 
 from tpu_compile import caches, errors
 from tpu_compile.lowering.types import TensorType, numpy_dtype
+from tpu_compile.options import XLA_OPTIONS
 from tpu_compile.portable.manifest import Array
-
-# As compiled code has it (tpu_compile.executable, whose import costs more than loading a model):
-# torch rounds a bf16 or fp16 result after every op; XLA would drop such a rounding between two ops.
-XLA_OPTIONS = {"xla_allow_excess_precision": False}
 
 
 def in_memory(array: Array) -> TensorType:

@@ -13,15 +13,19 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import aot_export_module
-from torch._guards import TracingContext, tracing
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
 from tpu_compile.lowering import decompositions
 from tpu_compile.passes.functional_random import RANDOM_OPS
 from tpu_compile.portable.errors import NotExportable
+from tpu_compile.torch_internals import (
+    FakeMode,
+    FakeTensor,
+    TracingContext,
+    aot_export_module,
+    tracing,
+)
 
 aten = torch.ops.aten
 
@@ -165,10 +169,10 @@ def _value(out: Any) -> Any:
     return out.meta.get("val") if isinstance(out, fx.Node) else out
 
 
-def _fake_mode(gm: fx.GraphModule) -> FakeTensorMode:
+def _fake_mode(gm: fx.GraphModule) -> FakeMode:
     values = (n.meta.get("val") for n in gm.graph.nodes)
     found = next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
-    return found or FakeTensorMode()
+    return found or FakeMode()
 
 
 def _without_copies(gm: fx.GraphModule, count: int) -> list[fx.Node]:

@@ -103,7 +103,7 @@ def _executable(file: archive.Archive, device: jax.Device, executable: str) -> P
             why = verdict.why_not
             continue
         try:
-            return xla_executables.deserialize(file.read(saved.file), device)
+            return jax_internals.deserialized(file.read(saved.file), device)
         except (jax.errors.JaxRuntimeError, ValueError) as err:
             why = f"XLA does not read it: {err}"
     if executable == "require":

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from tpu_compile import __version__, buffers, process_state, topologies, versions
+from tpu_compile import __version__, buffers, jax_internals, process_state, topologies, versions
 from tpu_compile.portable import (
     archive,
     compiling,
@@ -119,4 +119,4 @@ def _compiled(
     # an executable that came from a cache can't be relied on to be serialised again
     compiled = compiling.compile_stablehlo(artifacts[device.platform], types, device, cache=False)
     file = f"executable.{name.replace(':', '_')}.xla"
-    return xla_executables.describe(file, name, device), xla_executables.serialize(compiled)
+    return xla_executables.describe(file, name, device), jax_internals.serialized(compiled)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import jax
 from jax import export as jax_export
 
-from tpu_compile import backend, calling
+from tpu_compile import backend, calling, jax_internals
 from tpu_compile.lowering import primitive
 from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.lowering.types import TensorType, numpy_dtype
-from tpu_compile.portable import xla_executables
 from tpu_compile.portable.compiling import in_memory
 from tpu_compile.portable.errors import NotExportable
 from tpu_compile.portable.planning import Plan
@@ -32,7 +31,7 @@ def lower(plan: Plan, platform: str) -> bytes:
     types = [jax.ShapeDtypeStruct(t.shape, numpy_dtype(t.dtype)) for t in _types(plan)]
     with (
         jax.enable_x64(True),
-        xla_executables.without_call_stacks(),
+        jax_internals.without_call_stacks(),
         primitive.registered(graph) as token,
     ):
         jitted = jax.jit(_program(plan, token), keep_unused=True)

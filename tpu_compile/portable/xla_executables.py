@@ -1,20 +1,12 @@
-"""XLA's own serialised executables, and every private API of JAX here; seen in jaxlib 0.10.2.
-
-JAX's public way wraps the same bytes in a pickle; these are the bytes alone.
-"""
+"""What a saved XLA executable has to be met with, where it is used."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import jax
-from jax._src import config
-from jax._src.lib import xla_client
 
 from tpu_compile import versions
 from tpu_compile.portable.manifest import SavedExecutable
@@ -22,28 +14,6 @@ from tpu_compile.verdict import YES, Verdict
 
 # What reads the bytes: they are of no stable format.
 _READERS = {"cpu": ("jaxlib",), "tpu": ("jaxlib", "libtpu")}
-
-
-def without_call_stacks() -> AbstractContextManager[None]:
-    """Keeps the exporting process's files and lines out of what is lowered within."""
-    return config.traceback_in_locations_limit(0)
-
-
-def serialize(compiled: Any) -> bytes:
-    """The executable of a program that JAX compiled, for an attached device or a topology."""
-    unloaded = getattr(compiled._executable, "_unloaded_executable", None)
-    executable = compiled.runtime_executable() if unloaded is None else unloaded.xla_executable
-    if hasattr(executable, "serialize"):
-        return bytes(executable.serialize())
-    return bytes(executable.client.serialize_executable(executable))
-
-
-def deserialize(data: bytes, device: jax.Device) -> Callable[[Sequence[jax.Array]], list[Any]]:
-    """A function of the program's arguments on a device, each an array of one device."""
-    devices = xla_client.DeviceList((device,))
-    loaded = device.client.deserialize_executable(data, executable_devices=devices)
-
-    return lambda arrays: loaded.execute(list(arrays))
 
 
 def describe(file: str, target: str, device: jax.Device) -> SavedExecutable:
