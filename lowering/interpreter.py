@@ -29,12 +29,14 @@ class Settings:
         matmul_precision: "DEFAULT", "HIGH" or "HIGHEST".
         checks: whether indices and assertions are checked in each run.
         topology: the slice that is compiled for where no TPU is attached; its target is "tpu".
+        mesh: names and sizes of the axes that its devices are arranged in; none for one device.
     """
 
     target: str = "cpu"
     matmul_precision: str = "HIGHEST"
     checks: bool = True
     topology: str | None = None
+    mesh: tuple[tuple[str, int], ...] = ()
 
 
 def lower_graph(

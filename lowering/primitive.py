@@ -16,7 +16,7 @@ import jax
 import torch
 from jax.extend.core import Primitive
 from jax.interpreters import mlir as jax_mlir
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Sharding
 from torch import fx
 
 from tpu_compile.lowering.checks import Checks
@@ -70,9 +70,8 @@ def registered(graph: Graph) -> Iterator[int]:
         del _graphs[token]
 
 
-def shape_dtype(t: TensorType, device: jax.Device) -> jax.ShapeDtypeStruct:
-    """A type as JAX writes it, on one device."""
-    sharding = SingleDeviceSharding(device)
+def shape_dtype(t: TensorType, sharding: Sharding | None) -> jax.ShapeDtypeStruct:
+    """A type as JAX writes it, and where it is."""
     return jax.ShapeDtypeStruct(t.shape, numpy_dtype(t.dtype), sharding=sharding)
 
 

@@ -26,6 +26,7 @@ from tpu_compile import (
     partition,
     passes,
     process_state,
+    program,
     topologies,
     torch_internals,
     versions,
@@ -36,6 +37,7 @@ from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
 from tpu_compile.passes import pipeline
 from tpu_compile.passes.functional_random import RANDOM_OPS, functional_random
+from tpu_compile.placement import Placement
 from tpu_compile.program import Program
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -77,11 +79,19 @@ def tpu(
     compile_log.frame(gm, opts.on_recompile)
     _report_graph_break(gm, opts)
 
+    placement = Placement.of(gm, opts.mesh, opts.shardings) if settings.topology else None
+
     def compiler(kind: str) -> torch_internals.StoringCompiler:
         def compile_one(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Program:
+            outputs = placement.annotate(graph) if placement else []
+            bare = False
             if kind == "inference":
                 functional_random.run(graph)
-            return Program.build(graph, opts, settings, kind)
+                bare = torch_internals.hands_on(len(example_inputs))
+            built = Program.build(graph, opts, settings, kind, bare=bare)
+            if placement and kind == "forward":
+                placement.learn(outputs, built.output_specs(len(outputs)))
+            return built
 
         return torch_internals.StoringCompiler(Program, compile_one)
 
@@ -99,11 +109,21 @@ def tpu(
         torch_internals.lazy_graph_modules(),
         torch_internals.aot_settings(tag),
         decompositions.rules_first(),
+        program.collected() as programs,
     ):
         compiled = backend(gm, example_inputs)
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)
-    return compiled
+    return _shortest(compiled, programs)
+
+
+def _shortest(compiled: Callable[..., Any], programs: list[Program]) -> Callable[..., Any]:
+    """The program itself where AOTAutograd's call of it does nothing more."""
+    direct = programs[0].function() if len(programs) == 1 else None
+    if direct is None:
+        return compiled
+    direct.serialize = compiled.serialize  # type: ignore[attr-defined]
+    return direct
 
 
 read_options = options.read
@@ -113,6 +133,8 @@ def _cache_tag(opts: Options, settings: Settings) -> str | None:
     """What a cached program depends on beside its graph, or None where it must not be cached."""
     if not opts.cache or opts.dump_dir is not None or opts.passes_after:
         return None  # a dump shows every step; a plug-in's passes may change under the same name
+    if settings.topology is not None:
+        return None  # names and shardings of arguments are not in a stored graph
     order = [p.name for p in pipeline.DEFAULT]
     parts = (__version__, jax.__version__, order, settings, opts.cache_key, _source_digest())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -151,6 +173,7 @@ def settings_for(opts: Options) -> Settings:
         _PRECISION[asked] if on_tpu else "HIGHEST",
         checks=checks,
         topology=topology,
+        mesh=opts.mesh.axes if opts.mesh else (),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import jax
 import torch
@@ -28,9 +29,9 @@ def to_jax(t: torch.Tensor) -> jax.Array:
     return dlpack_to_array(torch._C._to_dlpack(t), cpu_device(), None)
 
 
-def to_torch(a: jax.Array) -> torch.Tensor:
-    """A JAX array on the CPU as a tensor that shares its memory; waits until it is computed."""
-    return torch._C._from_dlpack(array_to_dlpack(a))
+def to_torch(arrays: Iterable[jax.Array]) -> list[torch.Tensor]:
+    """JAX arrays on the CPU as tensors that share their memory; waits until they are computed."""
+    return list(map(torch._C._from_dlpack, map(array_to_dlpack, arrays)))
 
 
 def physical(t: torch.Tensor) -> torch.Tensor:

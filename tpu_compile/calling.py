@@ -7,6 +7,7 @@ the program; results go the other way. What is only a view in eager is made by t
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from collections import Counter
@@ -63,66 +64,51 @@ Make = Callable[[Sequence[torch.Tensor], Sequence[Any]], Any]
 # ---------------------------------------------------------------- arguments
 
 
-def _nothing() -> None:
-    return None
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Slot:
     """One tensor argument of a program: how a tensor becomes its JAX array.
-
-    What comes again, as parameters, buffers and caches do, is converted once and kept, as long as
-    its array is a true alias of the tensor's memory; ``.data`` updates then show in it with no
-    further ado. The entry goes with the tensor, so nothing outlives what the user freed.
 
     Attributes:
         index: among the graph's arguments.
         order: of the tensor's dimensions in memory; None where it has gaps and is always copied.
-        ref: gives the tensor whose array is kept, or None.
-        pointer: where its memory is.
-        array: what is kept for it.
-        last: gives the tensor of the last call, where it is alive and its array is not kept.
     """
 
     index: int
     order: Order | None
-    ref: Callable[[], torch.Tensor | None] = _nothing
-    pointer: int = 0
-    array: jax.Array | None = None
-    last: Callable[[], torch.Tensor | None] = _nothing
     straight: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.straight = self.order is not None and _is_straight(self.order)
+        straight = self.order is not None and _is_straight(self.order)
+        object.__setattr__(self, "straight", straight)
 
-    def fetch(self, t: torch.Tensor) -> jax.Array:
+    def convert(self, t: torch.Tensor) -> jax.Array:
         """The JAX array of a tensor of the layout that the program was compiled for."""
         v = t.detach() if t.requires_grad else t
         if self.order is not None and not self.straight:
             v = v.permute(self.order)
         if v.is_conj() or v.is_neg() or not v.is_contiguous():
             v = buffers.physical(v)
-        array = buffers.to_jax(v)
-        if self.last() is t or isinstance(t, torch.nn.Parameter):
-            self._keep(t, array)
-        else:
-            self.last = weakref.ref(t)
-        return array
-
-    def _keep(self, t: torch.Tensor, array: jax.Array) -> None:
-        self.array, self.ref = None, _nothing
-        if buffers.shares_memory(array, t) and t.numel():
-            self.pointer, self.array = t.data_ptr(), array
-            self.ref = weakref.ref(t, self._drop)
-
-    def _drop(self, ref: Any) -> None:
-        if self.ref is ref:
-            self.array, self.ref = None, _nothing
+        return buffers.to_jax(v)
 
 
-@dataclass(frozen=True)
+# Where a tensor's memory is, and the array that is kept for it.
+Kept = tuple[int, jax.Array | None]
+_NOTHING: Kept = (-1, None)
+_pointer = torch.Tensor.data_ptr
+
+
+def _gone() -> None:
+    return None
+
+
+@dataclass
 class Arguments:
     """All arguments of a program, in the program's order: tensors, then runtime scalars.
+
+    What comes again, as parameters, buffers and caches do, is converted once and its array kept,
+    as long as that is a true alias of the tensor's memory: the same address then means the same
+    values, ``.data`` updates and all. It goes with the tensor, so nothing outlives what the user
+    freed.
 
     Attributes:
         slots: the tensors.
@@ -138,19 +124,41 @@ class Arguments:
     inputs: list[Order]
     positions: list[int]
 
+    def __post_init__(self) -> None:
+        n = len(self.slots)
+        self._kept = [_NOTHING] * n
+        self._owners: list[Callable[[], Any]] = [_gone] * n
+        self._last: list[Callable[[], Any]] = [_gone] * n
+        self._tensors_first = [s.index for s in self.slots] == [*range(n)]
+
     def arrays(self, args: Sequence[Any]) -> list[jax.Array]:
         """What the program takes, of the graph's flat arguments."""
         found = []
-        for slot in self.slots:
-            t: torch.Tensor = args[slot.index]
-            # the kept array of the same tensor at the same place; a call a slot would cost more
-            if slot.ref() is t and slot.pointer == t.data_ptr():
-                found.append(slot.array)
-            else:
-                found.append(slot.fetch(t))
+        tensors = args if self._tensors_first else [args[s.index] for s in self.slots]
+        for (kept, array), pointer in zip(self._kept, map(_pointer, tensors)):  # noqa: B905
+            found.append(array if kept == pointer else self._fetch(len(found), tensors))
         for i, dtype in self.scalars:
             found.append(buffers.to_jax(torch.tensor(args[i], dtype=dtype)))
         return found  # type: ignore[return-value]
+
+    def _fetch(self, i: int, tensors: Sequence[torch.Tensor]) -> jax.Array:
+        t = tensors[i]
+        array = self.slots[i].convert(t)
+        if self._last[i]() is t or isinstance(t, torch.nn.Parameter):
+            self._keep(i, t, array)
+        else:
+            self._last[i] = weakref.ref(t)
+        return array
+
+    def _keep(self, i: int, t: torch.Tensor, array: jax.Array) -> None:
+        self._kept[i], self._owners[i] = _NOTHING, _gone
+        if buffers.shares_memory(array, t) and t.numel():
+            self._owners[i] = weakref.ref(t, functools.partial(self._drop, i))
+            self._kept[i] = t.data_ptr(), array
+
+    def _drop(self, i: int, owner: Any) -> None:
+        if self._owners[i] is owner:
+            self._kept[i], self._owners[i] = _NOTHING, _gone
 
 
 def plan_arguments(gm: fx.GraphModule) -> Arguments:
@@ -195,6 +203,21 @@ class Results:
     values: dict[fx.Node, tuple[int, Order]]
     outputs: list[Make]
     single: bool
+
+    @property
+    def as_they_are(self) -> bool:
+        """Whether the graph's outputs are what the program returns, with nothing left to make."""
+        return [getattr(m, "number", None) for m in self.outputs] == [*range(len(self.values))]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """Gives one of the program's results as it is."""
+
+    number: int
+
+    def __call__(self, results: Sequence[torch.Tensor], _args: Sequence[Any]) -> torch.Tensor:
+        return results[self.number]
 
 
 def plan_results(gm: fx.GraphModule) -> Results:
@@ -285,7 +308,7 @@ def _tensor(plan: Results, node: fx.Node) -> Make:
     n = _returned(plan, node, order or tuple(range(len(size))))
     if order is not None and not offset:
         if stride == _contiguous_strides(size):
-            return lambda r, _a: r[n]
+            return _Result(n)
         return lambda r, _a: r[n].as_strided(size, stride)
     last = sum((s - 1) * st for s, st in zip(size, stride, strict=True))
     numel = offset + last + 1 if 0 not in size else offset

@@ -104,6 +104,21 @@ class UnknownTopology(TpuCompileError, ValueError):
     text = "there is no topology {name!r}. {nearest}Valid names: {valid}."
 
 
+class MeshDoesNotFit(TpuCompileError, ValueError):
+    """A mesh has more or fewer devices than the topology."""
+
+    text = (
+        "the mesh {{{mesh}}} has {size} devices, and {topology} has {devices} ({chips} chips). "
+        "What fits: {instead}."
+    )
+
+
+class BadSharding(TpuCompileError, ValueError):
+    """A tensor can't be laid over the mesh as a rule says."""
+
+    text = "the sharding of {name!r} does not work: {why}."
+
+
 class MissingTpuCompiler(TpuCompileError, ImportError):
     """A topology was asked for and the TPU compiler is not there."""
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import jax
 import torch
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Sharding, SingleDeviceSharding
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from tpu_compile import (
     buffers,
@@ -20,6 +21,7 @@ from tpu_compile import (
     errors,
     jax_internals,
     liveness,
+    meshes,
     topologies,
     torch_internals,
 )
@@ -49,30 +51,46 @@ class Executable:
     topology: str | None = None  # what it is compiled for, where that is not here to run it
 
     def __post_init__(self) -> None:
+        self._launch: jax_internals.Launch | None = None
         if self.compiled is not None and self.topology is None:
             self._launch = jax_internals.launcher(self.compiled)
+            if self.device is not None:
+                self._launch = _there_and_back(self._launch, self.device)
+        self._as_they_are = self.results.as_they_are
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Runs the program and waits for it."""
-        if self.topology is not None:
-            return self._shapes_only(args)
-        tensors: list[torch.Tensor] = []
-        if self.compiled is not None:
-            try:
-                arrays = self.arguments.arrays(args)
-                results = self._launch(arrays) if self.device is None else self._run(arrays)
-                # The inputs are the user's own memory, so the program must have read it on return:
-                # it has, as ``to_torch`` waits for its results.
-                tensors = [buffers.to_torch(r) for r in results]
-            except jax.errors.JaxRuntimeError as err:
-                raise self._runtime_error(err) from err
-            if self.checks is not None:
-                self.checks.raise_failure(int(tensors.pop()))
+        if self._launch is None:
+            return self._not_run(args)
+        try:
+            # The inputs are the user's own memory, so the program must have read it on return: it
+            # has, as ``to_torch`` waits for its results.
+            tensors = buffers.to_torch(self._launch(self.arguments.arrays(args)))
+        except jax.errors.JaxRuntimeError as err:
+            raise self._runtime_error(err) from err
+        if self.checks is not None:
+            self.checks.raise_failure(int(tensors.pop()))
+        return tensors if self._as_they_are else self._outputs(tensors, args)
+
+    def output_specs(self) -> list[meshes.Spec | None]:
+        """How the compiler laid each of the graph's outputs over the mesh.
+
+        Returns:
+            None for what is no result of the program itself.
+        """
+        shardings = self.compiled.output_shardings if self.compiled is not None else []
+        specs: list[meshes.Spec | None] = []
+        orders = [order for _, order in self.results.values.values()]
+        for make in self.results.outputs:
+            n = getattr(make, "number", None)
+            specs.append(None if n is None else meshes.logical(shardings[n], orders[n]))
+        return specs
+
+    def _outputs(self, tensors: list[torch.Tensor], args: Sequence[Any]) -> list[Any]:
         return [make(tensors, args) for make in self.results.outputs]
 
-    def _run(self, arrays: list[jax.Array]) -> list[jax.Array]:
-        results = self._launch(jax.device_put(arrays, self.device))
-        return jax.device_put(results, buffers.device("cpu"))
+    def _not_run(self, args: Sequence[Any]) -> list[Any]:
+        return self._outputs([], args) if self.topology is None else self._shapes_only(args)
 
     def _shapes_only(self, args: Sequence[Any]) -> list[Any]:
         if not torch_internals.shapes_only(args):
@@ -82,7 +100,7 @@ class Executable:
             for node, (_, order) in self.results.values.items()
         ]
         tensors = [torch.empty([t.shape[d] for d in order], dtype=t.dtype) for t, order in types]
-        return [make(tensors, args) for make in self.results.outputs]
+        return self._outputs(tensors, args)
 
     def _runtime_error(self, err: Exception) -> errors.TpuCompileError:
         if "RESOURCE_EXHAUSTED" not in str(err) and "Out of memory" not in str(err):
@@ -95,6 +113,16 @@ class Executable:
             temporaries=mib(memory.temp_size_in_bytes),
             why=str(err),
         )
+
+
+def _there_and_back(launch: jax_internals.Launch, device: jax.Device) -> jax_internals.Launch:
+    """Takes arrays on the CPU to a device and brings the results back."""
+
+    def run(arrays: list[jax.Array]) -> list[jax.Array]:
+        results = launch(jax.device_put(arrays, device))
+        return jax.device_put(results, buffers.device("cpu"))
+
+    return run
 
 
 def compile_graph(
@@ -131,10 +159,11 @@ def compile_graph(
         fn = _program(token, arguments, results)
         fn.__name__ = fn.__qualname__ = name
         device = _device(settings)
-        types = [primitive.shape_dtype(t, device) for t in arguments.types]
-        lowered = jax.jit(fn, keep_unused=True, out_shardings=SingleDeviceSharding(device)).lower(
-            *types
-        )
+        shardings = _shardings(gm, settings, device, arguments, results)
+        types = [
+            primitive.shape_dtype(t, s) for t, s in zip(arguments.types, shardings[0], strict=True)
+        ]
+        lowered = jax.jit(fn, keep_unused=True, out_shardings=shardings[1]).lower(*types)
         text = lowered.as_text(debug_info=True) if keep_text else ""
         middle = time.perf_counter()
         try:
@@ -173,6 +202,43 @@ def _device(settings: Settings) -> jax.Device:
     if settings.topology is None:
         return buffers.device(settings.target)
     return topologies.devices(topologies.parse(settings.topology))[0]
+
+
+def _shardings(
+    gm: fx.GraphModule,
+    settings: Settings,
+    device: jax.Device,
+    arguments: calling.Arguments,
+    results: calling.Results,
+) -> tuple[list[Sharding | None], Any]:
+    """Where the program's arguments and results are: on one device, or over the mesh.
+
+    Returns:
+        One for each argument, and those of the results; None where XLA decides.
+    """
+    if not settings.mesh:
+        one = SingleDeviceSharding(device)
+        return [one] * len(arguments.types), one
+    assert settings.topology is not None
+    mesh, topology = meshes.Mesh(settings.mesh), topologies.parse(settings.topology)
+
+    def over_mesh(spec: meshes.Spec | None, order: calling.Order) -> Sharding | None:
+        if spec is None:
+            return None
+        return meshes.named_sharding(mesh, topology, meshes.in_order(spec, order))
+
+    nodes = gm.graph.find_nodes(op="placeholder")
+    indices = [s.index for s in arguments.slots] + [i for i, _ in arguments.scalars]
+    taken = [
+        over_mesh(nodes[i].meta.get("sharding"), order)
+        for i, order in zip(indices, arguments.inputs, strict=True)
+    ]
+    output = gm.graph.output_node()
+    leaves = pytree.tree_leaves(output.args[0], is_leaf=lambda x: x is None)
+    specs = output.meta.get("shardings", ())
+    asked = {n: spec for n, spec in zip(leaves, specs, strict=False) if spec is not None}
+    given = [over_mesh(asked.get(node), order) for node, (_, order) in results.values.items()]
+    return taken, given
 
 
 def _program(

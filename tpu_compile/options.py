@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tpu_compile import topologies
+from tpu_compile import meshes, topologies
 from tpu_compile.errors import InvalidOption
 
 # torch rounds a bf16 or fp16 result after every op; XLA would drop such a rounding between two ops.
@@ -41,6 +41,11 @@ class Options:
         cache: keep compiled programs on disk, for other processes.
         checks: whether each run checks that indices are in range and assertions hold. "auto" does
             on the CPU, as eager torch does; on a TPU each run would wait for the answer.
+        mesh: names and sizes of the axes that a topology's devices are arranged in, as
+            ``{"data": 2, "model": 4}``. Without one the program is a single device's.
+        shardings: for patterns of names of parameters, buffers and inputs, the axes that split each
+            dimension, as ``{"layers.*.weight": ("model", None), "x": ("data",)}``. The first
+            pattern that matches counts; what none matches is whole on each device.
     """
 
     target: str = "auto"
@@ -52,6 +57,8 @@ class Options:
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
     cache: bool = True
     checks: Checks = "auto"
+    mesh: meshes.Mesh | None = None
+    shardings: meshes.Rules = ()
 
     @property
     def cache_key(self) -> str:
@@ -86,13 +93,29 @@ def read(given: Mapping[str, Any] | Options | None) -> Options:
             valid = f"{hint}Valid options: {', '.join(_NAMES)}."
             raise InvalidOption(name=name, value=value, valid=valid)
         values[name] = _check(name, value)
-    return Options(**values)
+    return _over_mesh(Options(**values), values.get("shardings"))
+
+
+def _over_mesh(options: Options, shardings: Any) -> Options:
+    """Reads the shardings, which need the mesh, and checks the mesh, which needs the topology."""
+    if options.mesh is not None:
+        if not topologies.is_name(options.target):
+            valid = "It needs a topology: options={'target': 'v6e:2x2', 'mesh': {'data': 4}}."
+            raise InvalidOption(name="mesh", value=dict(options.mesh.axes), valid=valid)
+        meshes.check_fit(options.mesh, topologies.parse(options.target))
+    if shardings is None:
+        return options
+    return dataclasses.replace(options, shardings=meshes.read_rules(shardings, options.mesh))
 
 
 def _check(name: str, value: Any) -> Any:
     hint = _HINTS[name]
     if name == "target":
         return _target(value)
+    if name == "mesh":
+        return None if value is None else meshes.Mesh.read(value)
+    if name == "shardings":
+        return value  # with the mesh
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InvalidOption(name=name, value=value, valid=f"Valid values: {get_args(hint)}.")

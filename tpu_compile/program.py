@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from tpu_compile import (
     compile_log,
     dump,
     errors,
+    meshes,
     partition,
     planned,
     random_ops,
@@ -49,10 +52,19 @@ class Program(torch_internals.StoredCode):
     origin: str
     extras: list[Callable[[], Any]]
     symbolic: bool
+    bare: bool = False
     stored: StoredGraph | None = None
 
     @classmethod
-    def build(cls, gm: fx.GraphModule, options: Options, settings: Settings, kind: str) -> Program:
+    def build(
+        cls,
+        gm: fx.GraphModule,
+        options: Options,
+        settings: Settings,
+        kind: str,
+        *,
+        bare: bool = False,
+    ) -> Program:
         """Runs the passes over a graph of AOTAutograd and compiles it.
 
         Args:
@@ -60,6 +72,7 @@ class Program(torch_internals.StoredCode):
             options: the user's.
             settings: target and precision.
             kind: "forward", "backward" or "inference".
+            bare: whether a call needs nothing of AOTAutograd.
         """
         shown = dump.Dump(options.dump_dir, kind)
         shown.graph("captured", gm)
@@ -70,7 +83,7 @@ class Program(torch_internals.StoredCode):
         gm = specialize.copy_graph(gm)  # AOTAutograd clears the metadata of its own
         symbolic = specialize.abstract(gm)
         compile_log.add_stage("passes", time.perf_counter() - start)
-        program = cls(gm, options, settings, kind, origin, extras, symbolic)
+        program = cls(gm, options, settings, kind, origin, extras, symbolic, bare)
         program._prepare(shown)
         return program
 
@@ -89,14 +102,28 @@ class Program(torch_internals.StoredCode):
             self._sizes = {i for i, p in enumerate(placeholders) if p not in self._runtime}
         else:
             self._run = self._compile(self.gm)
+        _made.get().append(self)
+
+    def function(self) -> Callable[..., list[Any]] | None:
+        """A function of the arguments, one by one, where one launch is all there is to a call."""
+        if not self.bare or self.extras or not isinstance(self._run, Executable):
+            return None
+        run = self._run.__call__
+        return lambda *args: run(args)
+
+    def output_specs(self, count: int) -> list[meshes.Spec | None]:
+        """How the compiler laid each of the graph's outputs over the mesh, where it is known."""
+        if not isinstance(self._run, Executable):
+            return [None] * count
+        return self._run.output_specs()
 
     def __call__(self, args: list[Any]) -> list[Any]:  # type: ignore[override]
         """Runs the graph on its flat arguments; compiles first where the shapes are new."""
-        full = [*args]
         for make in self.extras:
-            full.append(make())
+            args.append(make())
+        results = (self._run or self._find(args))(args)
         args.clear()
-        return (self._run or self._find(full))(full)
+        return results
 
     def _find(self, args: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
         key = tuple(
@@ -192,6 +219,20 @@ class Program(torch_internals.StoredCode):
         if exe.topology is not None:
             planned.add(planned.Planned(name, gm, exe))
         return exe
+
+
+_made: contextvars.ContextVar[list[Program]] = contextvars.ContextVar("made", default=[])  # noqa: B039
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Program]]:
+    """Gives the programs that are built, or come from AOTAutograd's cache, within."""
+    made: list[Program] = []
+    token = _made.set(made)
+    try:
+        yield made
+    finally:
+        _made.reset(token)
 
 
 class _Stage(torch.nn.Module):

@@ -242,7 +242,7 @@ def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
     out = graph.graph_copy(gm.graph, mapping)
     for old, node in mapping.items():
         node.meta = copy.copy(old.meta)
-    graph.output(out)
+    graph.output(out).meta = copy.copy(gm.graph.output_node().meta)
     return torch_internals.graph_module(gm, graph)
 
 

@@ -6,12 +6,17 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 from torch._functorch import config as functorch_config
-from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+from torch._functorch._aot_autograd import descriptors
+from torch._functorch._aot_autograd.schemas import (
+    PlainTensorMeta,
+    SerializableAOTDispatchCompiler,
+)
 from torch._functorch.aot_autograd import aot_export_module as aot_export_module
 from torch._guards import TracingContext as TracingContext
 from torch._guards import tracing as tracing
@@ -60,6 +65,36 @@ def graph_break(gm: fx.GraphModule) -> tuple[str, str] | None:
         reason.reason,
         f'  File "{top.filename}", line {top.lineno}, in {top.name}\n    {top.line}',
     )
+
+
+def hands_on(inputs: int) -> bool:
+    """Whether AOTAutograd's own part of a call only hands arguments and results on.
+
+    That is so for an inference graph that mutates nothing and whose results are all new. Asked
+    while such a graph is compiled.
+
+    Args:
+        inputs: how many the Dynamo graph has; fewer are left where two are the same tensor.
+    """
+    context = TracingContext.try_get()
+    m = context.fw_metadata if context is not None else None
+    if m is None or len(m.input_info) != inputs:
+        return False
+    subclasses = [*m.subclass_inp_meta, *m.subclass_fw_graph_out_meta]
+    more = (
+        m.mutated_inp_runtime_indices
+        or m.mutated_graph_handled_indices
+        or m.aliased_out_indices
+        or m.num_intermediate_bases
+        or any(not isinstance(s, PlainTensorMeta) for s in subclasses)
+        or m.dynamic_outputs
+        or m.grad_enabled_mutation is not None
+        or m.tokens
+        or m.act_input_indices
+        or m.is_rng_op_functionalized
+        or m.num_graphsafe_rng_states
+    )
+    return not more
 
 
 # What AOTAutograd's cache keeps, and the compiler function that says it may.
@@ -116,3 +151,67 @@ graph_module = _make_graph_module
 
 # A context in which tensors are real although AOTAutograd compiles under its fake mode.
 without_modes = _disable_current_modes
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a graph's argument or output is to the user's function.
+
+    Attributes:
+        input: the number of the Dynamo graph's input that it is, is the gradient or the new value of.
+        result: the number of the user's result that it is, or is the gradient of.
+    """
+
+    input: int | None = None
+    result: int | None = None
+
+
+def role(node: fx.Node) -> Role:
+    """Of a placeholder of AOTAutograd's graph; a role without numbers for a saved value."""
+    return _role(node.meta.get("desc"))
+
+
+def output_roles(output: fx.Node, count: int) -> list[Role]:
+    """Of each output of AOTAutograd's graph."""
+    found = [_role(d) for d in output.meta.get("desc") or ()]
+    return found if len(found) == count else [Role()] * count
+
+
+def _role(desc: Any) -> Role:
+    if isinstance(desc, descriptors.TangentAOTInput):
+        return Role(result=_role(desc.output).result)
+    if isinstance(desc, descriptors.PlainAOTInput):
+        return Role(input=desc.idx)
+    if isinstance(desc, descriptors.PlainAOTOutput):
+        return Role(result=desc.idx)
+    if isinstance(desc, descriptors.GradAOTOutput):
+        return Role(input=_role(desc.grad_of).input)
+    if isinstance(desc, descriptors.InputMutationAOTOutput):
+        return Role(input=_role(desc.mutated_input).input)
+    return Role()
+
+
+_PART = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]|\.([A-Za-z_]\w*)|^(\w+)")
+_HOLDERS = ("L", "G", "_modules", "_parameters", "_buffers")
+
+
+def named_inputs(gm: fx.GraphModule) -> list[tuple[str, tuple[int, ...] | None]]:
+    """The inputs of a Dynamo graph: each one's name in the user's code, and a tensor's shape.
+
+    A parameter has the name that ``named_parameters`` gives it.
+    """
+    found: list[tuple[str, tuple[int, ...] | None]] = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        name = node.name if source is None else _name(str(source.name))
+        value = node.meta.get("example_value")
+        shape = tuple(value.shape) if isinstance(value, torch.Tensor) else None
+        found.append((name, shape))
+    return found
+
+
+def _name(source: str) -> str:
+    """``L['self']._modules['fc']._parameters['weight']`` as ``fc.weight``."""
+    parts = [next(filter(None, found)) for found in _PART.findall(source)]
+    named = [p for p in parts if p not in _HOLDERS]
+    return ".".join(named[1:] if named[0] == "self" and len(named) > 1 else named)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
+from torch import fx
 from torch.utils import _pytree as pytree
 
 from tpu_compile import (
@@ -17,6 +19,7 @@ from tpu_compile import (
     errors,
     jax_internals,
     liveness,
+    meshes,
     planned,
     topologies,
     torch_internals,
@@ -27,6 +30,8 @@ from tpu_compile.aot.fake import Faker
 from tpu_compile.aot.memory import Memory
 from tpu_compile.aot.model_flops import model_flops
 from tpu_compile.aot.result import AotProgram, AotResult
+from tpu_compile.meshes import Mesh
+from tpu_compile.options import Options
 from tpu_compile.planned import Planned
 from tpu_compile.topologies import Topology
 
@@ -42,13 +47,16 @@ def aot_compile(
     topology: str = "v6e",
     train: bool = False,
     effort: Effort = "full",
+    mesh: Mapping[str, int] | None = None,
+    shardings: Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> AotResult:
     """Compiles a model for a TPU topology and tells what it needs and costs. Nothing is run.
 
     No memory is needed for the model: its tensors are replaced by fake ones, and may be fake or on
-    the meta device already. The program is one device's: a slice's other devices get the same.
+    the meta device already. All figures are of one device. Without a mesh the program is a single
+    device's: a slice's other devices would do the same. With one, the compiler partitions it.
 
     Args:
         model: a module, a function, or an ``ExportedProgram``.
@@ -57,11 +65,17 @@ def aot_compile(
         train: also compile the backward of every output that requires grad.
         effort: "full" compiles as for running. "fit" is several times faster, says nearly the same
             of memory, and leaves optimizations out: no figure of cost is worth much then.
+        mesh: names and sizes of axes that all the topology's devices are arranged in, as
+            ``{"data": 2, "model": 2}``.
+        shardings: for patterns of names of parameters, buffers and inputs, the mesh axes that split
+            each dimension, as ``{"layers.*.weight": ("model", None), "x": ("data",)}``. A gradient
+            lies as its parameter does. What no pattern matches is whole on each device.
         kwargs: the model's keyword arguments.
         options: of the backend, as for ``torch.compile``.
 
     Raises:
-        UnknownTopology, MissingTpuCompiler, InvalidOption: for a wrong request.
+        UnknownTopology, MeshDoesNotFit, BadSharding, MissingTpuCompiler, InvalidOption: for a wrong
+            request.
         MissingLowering, UnsupportedCase: for an op that the TPU can't run, with the user's line.
         DoesNotFit: where the compiler runs out of HBM; names the largest buffers by an estimate.
     """
@@ -71,34 +85,32 @@ def aot_compile(
         raise errors.InvalidOption(name="effort", value=effort, valid=valid)
     topologies.devices(place)  # is the compiler there, before any work
     before = compile_log.stage_times()
-    found = _capture(model, args, dict(kwargs or {}), place, train, effort, dict(options or {}))
+    chosen = {**(options or {}), "target": place.name}
+    chosen |= {k: v for k, v in (("mesh", mesh), ("shardings", shardings)) if v is not None}
+    read = backend.read_options({"fallback": "error", "cache": False, **chosen})
+    found = _capture(model, args, dict(kwargs or {}), train, effort, read)
     seconds = {
         k: t - before.get(k, 0.0)
         for k, t in compile_log.stage_times().items()
         if t > before.get(k, 0.0)
     }
-    return AotResult(place.name, effort, tuple(_programs(found, place)), seconds, _versions())
+    programs = tuple(_programs(found, place, read.mesh))
+    axes = dict(read.mesh.axes) if read.mesh else {}
+    return AotResult(place.name, effort, programs, seconds, _versions(), axes)
 
 
 def _capture(
     model: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    topology: Topology,
     train: bool,
     effort: str,
-    options: dict[str, Any],
+    options: Options,
 ) -> list[Planned]:
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
-    compiler_options = {**EFFORTS[effort], **options.pop("compiler_options", {})}
-    chosen = {
-        "fallback": "error",
-        "cache": False,
-        **options,
-        "target": topology.name,
-        "compiler_options": compiler_options,
-    }
+    compiler_options = {**EFFORTS[effort], **options.compiler_options}
+    chosen = dataclasses.replace(options, compiler_options=compiler_options)
     faker = Faker(model, args, kwargs)
     fake_model, args, kwargs = (faker.copy(v) for v in (model, args, kwargs))
 
@@ -147,14 +159,14 @@ class _LiveTexts:
         return jax_internals.serialized(self.program.executable.compiled)
 
 
-def _programs(found: list[Planned], topology: Topology) -> list[AotProgram]:
+def _programs(found: list[Planned], topology: Topology, mesh: Mesh | None) -> list[AotProgram]:
     capacity = int(chip_specs.find(topology.name).per_device.usable_hbm_bytes)
     forward: dict[str, int] = {}
     programs = []
     for program in found:
-        arguments = {
-            n.name: liveness.size_of(n) for n in program.gm.graph.find_nodes(op="placeholder")
-        }
+        placeholders = program.gm.graph.find_nodes(op="placeholder")
+        arguments = {n.name: liveness.size_of(n) // _share(n, mesh) for n in placeholders}
+        specs = {n.meta.get("argument", n.name): n.meta.get("sharding") for n in placeholders}
         # A backward's saved parameters and inputs have the names that they have in the forward.
         held = sum(size for name, size in forward.items() if name not in arguments)
         if program.name == "forward":
@@ -167,9 +179,15 @@ def _programs(found: list[Planned], topology: Topology) -> list[AotProgram]:
                 model_flops(program.gm),
                 liveness.peak(program.gm),
                 _LiveTexts(program),
+                {name: meshes.text(spec) for name, spec in specs.items() if spec},
             )
         )
     return programs
+
+
+def _share(node: fx.Node, mesh: Mesh | None) -> int:
+    spec = node.meta.get("sharding")
+    return mesh.share(spec) if mesh and spec else 1
 
 
 def _versions() -> dict[str, str]:

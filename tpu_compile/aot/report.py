@@ -65,6 +65,8 @@ def _headline(result: AotResult) -> Text:
     chips = f"{topology.chips} chip{'s' if topology.chips > 1 else ''}"
     memory = result.memory
     verdict = "fits" if result.fits else "does NOT fit"
+    if result.mesh:
+        chips += f", mesh {', '.join(f'{axis}={n}' for axis, n in result.mesh.items())}"
     words = f"{result.topology} ({chips}), compiled in {sum(result.seconds.values()):.1f} s: "
     line = Text(words)
     line.append(

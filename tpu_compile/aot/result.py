@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,6 +55,7 @@ class AotProgram:
         model_flops: what the graph needs, by torch's formulas (``model_flops``).
         estimate: of the largest buffers at its peak, from the graph and not from the compiler.
         texts: StableHLO, HLO and the executable.
+        shardings: of the arguments that are split over the mesh, by their names.
     """
 
     name: str
@@ -63,6 +64,7 @@ class AotProgram:
     model_flops: int
     estimate: Peak
     texts: Texts
+    shardings: dict[str, str] = field(default_factory=dict)
 
     @property
     def stablehlo(self) -> str:
@@ -109,6 +111,7 @@ class AotResult:
         programs: in the order in which they run.
         seconds: per compile stage.
         versions: of tpu_compile, torch, jax, jaxlib and libtpu.
+        mesh: names and sizes of its axes; empty where the programs are a single device's.
     """
 
     topology: str
@@ -116,6 +119,7 @@ class AotResult:
     programs: tuple[AotProgram, ...]
     seconds: dict[str, float]
     versions: dict[str, str]
+    mesh: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> AotProgram:
         for program in self.programs:
@@ -184,6 +188,7 @@ class AotResult:
             "tpu_compile": __version__,
             "topology": self.topology,
             "devices": topologies.parse(self.topology).devices,
+            "mesh": self.mesh,
             "effort": self.effort,
             "fits": self.fits,
             "compile_seconds": self.seconds,
@@ -237,5 +242,6 @@ def _json(p: AotProgram) -> dict[str, Any]:
             "roofline_bound": bound.bound,
         },
         "kernels": {k.name: k.places for k in p.kernels},
+        "shardings": p.shardings,
         "estimate": asdict(p.estimate),
     }

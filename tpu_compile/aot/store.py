@@ -15,7 +15,7 @@ from tpu_compile.aot.result import AotProgram, AotResult
 from tpu_compile.liveness import Buffer, Peak
 
 FORMAT = "tpu_compile aot result"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,14 @@ def save(result: AotResult, path: Path) -> None:
         "effort": result.effort,
         "seconds": result.seconds,
         "versions": result.versions,
+        "mesh": result.mesh,
         "programs": [
             {
                 "name": p.name,
                 "memory": asdict(p.memory),
                 "model_flops": p.model_flops,
                 "estimate": asdict(p.estimate),
+                "shardings": p.shardings,
             }
             for p in result.programs
         ],
@@ -96,6 +98,7 @@ def load(path: Path) -> AotResult:
         programs,
         manifest["seconds"],
         manifest["versions"],
+        manifest["mesh"],
     )
 
 
@@ -109,4 +112,5 @@ def _program(saved: dict[str, Any], topology: str, path: Path) -> AotProgram:
         saved["model_flops"],
         Peak(**estimate, largest=tuple(buffers)),
         SavedTexts(path, saved["name"]),
+        saved["shardings"],
     )

@@ -50,7 +50,7 @@ class Run:
                 results = jax.device_put(list(results), home)
         except jax.errors.JaxRuntimeError as err:
             raise errors.ExecutionFailed(why=str(err)) from err
-        return [buffers.to_torch(r) for r in results]
+        return buffers.to_torch(results)
 
     def _sent(
         self, arguments: calling.Arguments, tensors: Sequence[torch.Tensor]
@@ -59,11 +59,11 @@ class Run:
         arrays = []
         for i, (slot, t) in enumerate(zip(arguments.slots, tensors, strict=True)):
             if not isinstance(t, torch.nn.Parameter | torch.nn.Buffer):
-                arrays.append(jax.device_put(slot.fetch(t), self.device))
+                arrays.append(jax.device_put(slot.convert(t), self.device))
                 continue
             seen = (t.data_ptr(), t._version)
             if i not in self._copies or self._copies[i][0] != seen:
-                self._copies[i] = seen, jax.device_put(slot.fetch(t), self.device)
+                self._copies[i] = seen, jax.device_put(slot.convert(t), self.device)
             arrays.append(self._copies[i][1])
         return arrays
 
