@@ -92,7 +92,7 @@ class Slot:
 
 
 # Where a tensor's memory is, and the array that is kept for it.
-Kept = tuple[int, jax.Array | None]
+Kept = tuple[int, Any]
 _NOTHING: Kept = (-1, None)
 _pointer = torch.Tensor.data_ptr
 
@@ -133,13 +133,13 @@ class Arguments:
 
     def arrays(self, args: Sequence[Any]) -> list[jax.Array]:
         """What the program takes, of the graph's flat arguments."""
-        found = []
+        found: list[jax.Array] = []
         tensors = args if self._tensors_first else [args[s.index] for s in self.slots]
         for (kept, array), pointer in zip(self._kept, map(_pointer, tensors)):  # noqa: B905
             found.append(array if kept == pointer else self._fetch(len(found), tensors))
         for i, dtype in self.scalars:
             found.append(buffers.to_jax(torch.tensor(args[i], dtype=dtype)))
-        return found  # type: ignore[return-value]
+        return found
 
     def _fetch(self, i: int, tensors: Sequence[torch.Tensor]) -> jax.Array:
         t = tensors[i]

@@ -108,7 +108,7 @@ class MeshDoesNotFit(TpuCompileError, ValueError):
     """A mesh has more or fewer devices than the topology."""
 
     text = (
-        "the mesh {{{mesh}}} has {size} devices, and {topology} has {devices} ({chips} chips). "
+        "the mesh ({mesh}) has {size} devices, and {topology} has {devices} ({chips} chips). "
         "What fits: {instead}."
     )
 

@@ -118,7 +118,7 @@ class Executable:
 def _there_and_back(launch: jax_internals.Launch, device: jax.Device) -> jax_internals.Launch:
     """Takes arrays on the CPU to a device and brings the results back."""
 
-    def run(arrays: list[jax.Array]) -> list[jax.Array]:
+    def run(arrays: Sequence[jax.Array]) -> list[jax.Array]:
         results = launch(jax.device_put(arrays, device))
         return jax.device_put(results, buffers.device("cpu"))
 
@@ -172,7 +172,7 @@ def compile_graph(
         except jax.errors.JaxRuntimeError as err:
             target = settings.topology or settings.target
             if settings.topology and "RESOURCE_EXHAUSTED" in str(err):
-                raise _does_not_fit(gm, name, settings.topology, err) from err
+                raise _does_not_fit(gm, name, settings, err) from err
             raise errors.CompileFailed(target=target, why=str(err)) from err
     compile_log.add_stage("lowering", middle - start)
     compile_log.add_stage("xla", time.perf_counter() - middle)
@@ -189,12 +189,12 @@ def compile_graph(
 
 
 def _does_not_fit(
-    gm: fx.GraphModule, name: str, topology: str, err: Exception
+    gm: fx.GraphModule, name: str, settings: Settings, err: Exception
 ) -> errors.DoesNotFit:
-    peak = liveness.peak(gm)
+    peak = liveness.peak(gm, meshes.Mesh(settings.mesh))
     why = str(err).strip().splitlines()[0]
     return errors.DoesNotFit(
-        program=name, topology=topology, why=why, estimate=liveness.text(peak), peak=peak
+        program=name, topology=settings.topology, why=why, estimate=liveness.text(peak), peak=peak
     )
 
 

@@ -23,7 +23,7 @@ dlpack_to_array = _jax.dlpack_managed_tensor_to_buffer
 array_to_dlpack = _jax.buffer_to_dlpack_managed_tensor
 
 
-Launch = Callable[[list[jax.Array]], list[jax.Array]]
+Launch = Callable[[Sequence[jax.Array]], list[jax.Array]]
 
 
 @functools.cache
@@ -56,7 +56,7 @@ def launcher(compiled: jax.stages.Compiled) -> Launch:
         )
         for r in jax.tree.leaves(compiled.out_info)
     ]
-    return lambda arrays: run(arrays).consume_with_handlers(handlers)  # type: ignore[no-any-return]
+    return lambda arrays: run(arrays).consume_with_handlers(handlers)
 
 
 def serialized(compiled: jax.stages.Compiled) -> bytes:

@@ -18,6 +18,7 @@ from torch import fx
 from tpu_compile import calling
 from tpu_compile.errors import user_line
 from tpu_compile.lowering.context import types_of
+from tpu_compile.meshes import Mesh
 
 LARGEST = 12
 
@@ -27,7 +28,7 @@ class Buffer:
     """One tensor that is alive at the peak.
 
     Attributes:
-        name: the graph's node.
+        name: the graph's node; of an argument its name in the user's code, where it has one.
         op: what makes it, or "argument".
         shape: its sizes.
         dtype: as torch writes it, without "torch.".
@@ -73,8 +74,20 @@ def size_of(node: fx.Node) -> int:
     return total
 
 
-def peak(gm: fx.GraphModule) -> Peak:
-    """The peak of a concrete graph."""
+def share_of(node: fx.Node, mesh: Mesh | None) -> int:
+    """Bytes of an argument that one device holds: its part where it is split over a mesh."""
+    spec = node.meta.get("sharding")
+    return size_of(node) // (mesh.share(spec) if mesh and spec else 1)
+
+
+def peak(gm: fx.GraphModule, mesh: Mesh | None = None) -> Peak:
+    """The peak of a concrete graph.
+
+    Args:
+        gm: the graph.
+        mesh: over which arguments are split as their metadata says. How the compiler splits what
+            is in between is not known here: that counts whole.
+    """
     nodes = list(gm.graph.nodes)
     base = _bases(nodes)
     last: dict[fx.Node, int] = {}
@@ -90,14 +103,14 @@ def peak(gm: fx.GraphModule) -> Peak:
     at, there = nodes[0], dict[fx.Node, int]()
     for i, node in enumerate(nodes):
         if base[node] is node and node.op != "output" and not _fused(node):
-            alive[node] = size_of(node)
+            alive[node] = share_of(node, mesh)
             now += alive[node]
         if now > most:
             most, at, there = now, node, dict(alive)
         for done in ending[i]:
             now -= alive.pop(done, 0)
     largest = sorted(there.items(), key=lambda item: -item[1])[:LARGEST]
-    arguments = sum(size_of(n) for n in nodes if n.op == "placeholder")
+    arguments = sum(share_of(n, mesh) for n in nodes if n.op == "placeholder")
     return Peak(
         most, _op(at), user_line(at), tuple(_buffer(n, size) for n, size in largest), arguments
     )
@@ -133,7 +146,8 @@ def _buffer(node: fx.Node, size: int) -> Buffer:
     types = types_of(node.meta.get("val"))
     shape = types[0].shape if types else ()
     dtype = str(types[0].dtype).removeprefix("torch.") if types else ""
-    return Buffer(node.name, _op(node), tuple(shape), dtype, size, user_line(node))
+    name = node.meta.get("argument", node.name)
+    return Buffer(name, _op(node), tuple(shape), dtype, size, user_line(node))
 
 
 def text(found: Peak) -> str:
@@ -146,7 +160,8 @@ def text(found: Peak) -> str:
     ]
     for b in found.largest:
         where = f"  {b.line}" if b.line else ""
-        lines.append(f"  {gib(b.bytes)}  {b.dtype}{list(b.shape)}  {b.op}{where}")
+        op = f"{b.op} {b.name}" if b.op == "argument" else b.op
+        lines.append(f"  {gib(b.bytes)}  {b.dtype}{list(b.shape)}  {op}{where}")
     return "\n".join([*lines, f"What would help: {advice(found)}."])
 
 

@@ -1,4 +1,4 @@
-"""A mesh over a topology's devices, and how tensors are laid over it: checks, and what JAX takes."""
+"""A mesh over a topology's devices, and how tensors lie over it: checks, and what JAX takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,10 +90,10 @@ def _instead(mesh: Mesh, topology: Topology) -> str:
         if topology.devices % others == 0:
             axes = list(mesh.axes)
             axes[i] = (name, topology.devices // others)
-            found.append(f"mesh {{{Mesh(tuple(axes))}}}")
+            found.append(f"mesh ({Mesh(tuple(axes))})")
             break
     else:
-        found.append(f"mesh {{{mesh.axes[0][0]}={topology.devices}}}")
+        found.append(f"mesh ({mesh.axes[0][0]}={topology.devices})")
     generation = topology.generation
     for shape in generation.usual:
         other = topologies.parse(f"{generation.name}:{shape}")
@@ -115,15 +115,14 @@ def jax_mesh(mesh: Mesh, topology: Topology) -> jax.sharding.Mesh:
     if topology.generation.name == "v4":  # its two devices a chip are unknown to mesh_utils
         grid = np.array(devices, dtype=object).reshape(shape)
     else:
-        grid = mesh_utils.create_device_mesh(
-            shape, devices=devices, allow_split_physical_axes=True
-        )
+        grid = mesh_utils.create_device_mesh(shape, devices=devices, allow_split_physical_axes=True)
     return JaxMesh(grid, tuple(name for name, _ in mesh.axes))
 
 
 # ---------------------------------------------------------------- specs
 
 Rules = tuple[tuple[str, Spec], ...]
+NAMES_SHOWN = 5  # in a text
 
 
 def read_rules(given: Any, mesh: Mesh | None) -> Rules:
@@ -150,7 +149,7 @@ def read_rules(given: Any, mesh: Mesh | None) -> Rules:
 def _read_spec(name: str, given: Any, mesh: Mesh) -> Spec:
     known = dict(mesh.axes)
     named = f"shardings[{name!r}]"
-    if isinstance(given, str) or not isinstance(given, Sequence):
+    if isinstance(given, str) or not isinstance(given, Iterable):
         valid = "Valid values: a tuple with an axis, a tuple of axes, or None for each dimension."
         raise errors.InvalidOption(name=named, value=given, valid=valid)
     spec = tuple(
@@ -170,9 +169,7 @@ def _read_spec(name: str, given: Any, mesh: Mesh) -> Spec:
     return spec
 
 
-def assign(
-    rules: Rules, mesh: Mesh, tensors: Sequence[tuple[str, tuple[int, ...]]]
-) -> list[Spec]:
+def assign(rules: Rules, mesh: Mesh, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> list[Spec]:
     """The spec of each named tensor: of the first rule whose pattern its name matches, or whole.
 
     Raises:
@@ -191,9 +188,10 @@ def assign(
     for pattern, _ in rules:
         if pattern in unused:
             names = [name for name, _ in tensors]
-            near = difflib.get_close_matches(pattern, names, 3, cutoff=0.3) or names[:3]
-            why = f"no parameter, buffer or input has a name like it that no earlier rule took. "
-            why += f"Names are such as {', '.join(near)}"
+            near = difflib.get_close_matches(pattern, names, 3, cutoff=0.3)
+            some = [*near, *(n for n in names if n not in near)][:NAMES_SHOWN]
+            why = "no parameter, buffer or input has a name like it that no earlier rule took. "
+            why += f"Names are such as {', '.join(some)}"
             raise errors.BadSharding(name=pattern, why=why)
     return found
 
@@ -217,7 +215,7 @@ def check_spec(name: str, shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> Non
 
 
 def _nearest(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> str:
-    """The spec with the axes that don't fit moved to a whole dimension that they do, or left out."""
+    """The spec with axes that don't fit moved to a whole dimension that they do, or left out."""
     new = [axes if shape[d] % mesh.parts(axes) == 0 else () for d, axes in enumerate(spec)]
     new += [()] * (len(shape) - len(new))
     for d, axes in enumerate(spec):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -109,28 +109,28 @@ def _over_mesh(options: Options, shardings: Any) -> Options:
 
 
 def _check(name: str, value: Any) -> Any:
+    if name in _READERS:
+        return _READERS[name](value)
     hint = _HINTS[name]
-    if name == "target":
-        return _target(value)
-    if name == "mesh":
-        return None if value is None else meshes.Mesh.read(value)
-    if name == "shardings":
-        return value  # with the mesh
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InvalidOption(name=name, value=value, valid=f"Valid values: {get_args(hint)}.")
-    elif name == "dump_dir":
-        if value is not None and not isinstance(value, str | os.PathLike):
-            raise InvalidOption(name=name, value=value, valid="Valid values: a path, or None.")
-        return None if value is None else Path(value)
-    elif name == "cache":
+    elif hint is bool:
         if not isinstance(value, bool):
             raise InvalidOption(name=name, value=value, valid="Valid values: True, False.")
     elif not isinstance(value, Mapping):
         raise InvalidOption(name=name, value=value, valid="Valid values: a dict.")
-    elif name == "passes_after":
-        return _passes(value)
     return value
+
+
+def _folder(value: Any) -> Path | None:
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise InvalidOption(name="dump_dir", value=value, valid="Valid values: a path, or None.")
+    return None if value is None else Path(value)
+
+
+def _mesh(value: Any) -> meshes.Mesh | None:
+    return None if value is None else meshes.Mesh.read(value)
 
 
 def _target(value: Any) -> str:
@@ -142,7 +142,9 @@ def _target(value: Any) -> str:
     raise InvalidOption(name="target", value=value, valid=valid)
 
 
-def _passes(given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def _passes(given: Any) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(given, Mapping):
+        raise InvalidOption(name="passes_after", value=given, valid="Valid values: a dict.")
     for after, passes in given.items():
         ok = isinstance(passes, list | tuple) and all(
             hasattr(p, "name") and callable(getattr(p, "run", None)) for p in passes
@@ -151,3 +153,13 @@ def _passes(given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
             valid = "Valid values: {name of a pass: [tpu_compile.passes.base.Pass, ...]}."
             raise InvalidOption(name=f"passes_after[{after!r}]", value=passes, valid=valid)
     return {after: tuple(passes) for after, passes in given.items()}
+
+
+# The shardings are read with the mesh.
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "target": _target,
+    "mesh": _mesh,
+    "shardings": lambda value: value,
+    "dump_dir": _folder,
+    "passes_after": _passes,
+}

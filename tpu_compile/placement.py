@@ -17,6 +17,9 @@ from torch.utils import _pytree as pytree
 from tpu_compile import meshes, torch_internals
 from tpu_compile.meshes import Mesh, Rules, Spec
 
+# Under this in a Dynamo graph's metadata: the names of the parameters of the function it is of.
+PARAMETERS = "parameters"
+
 
 @dataclass
 class Placement:
@@ -41,7 +44,7 @@ class Placement:
         Raises:
             BadSharding: for a rule that does not fit.
         """
-        inputs = torch_internals.named_inputs(gm)
+        inputs = torch_internals.named_inputs(gm, gm.meta.get(PARAMETERS, ()))
         if mesh is None:
             return cls([name for name, _ in inputs], [])
         tensors = [(name, shape) for name, shape in inputs if shape is not None]
@@ -88,4 +91,3 @@ class Placement:
             self.values.setdefault(name, spec)
             if result is not None:
                 self.results[result] = spec
-

@@ -158,8 +158,8 @@ class Role:
     """What a graph's argument or output is to the user's function.
 
     Attributes:
-        input: the number of the Dynamo graph's input that it is, is the gradient or the new value of.
-        result: the number of the user's result that it is, or is the gradient of.
+        input: the number of the Dynamo graph's input that it is, or whose gradient or new value.
+        result: the number of the user's result that it is, or whose gradient.
     """
 
     input: int | None = None
@@ -192,26 +192,45 @@ def _role(desc: Any) -> Role:
 
 
 _PART = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]|\.([A-Za-z_]\w*)|^(\w+)")
-_HOLDERS = ("L", "G", "_modules", "_parameters", "_buffers")
+_HOLDERS = ("_modules", "_parameters", "_buffers")
 
 
-def named_inputs(gm: fx.GraphModule) -> list[tuple[str, tuple[int, ...] | None]]:
+def named_inputs(
+    gm: fx.GraphModule, parameters: Sequence[str] = ()
+) -> list[tuple[str, tuple[int, ...] | None]]:
     """The inputs of a Dynamo graph: each one's name in the user's code, and a tensor's shape.
 
-    A parameter has the name that ``named_parameters`` gives it.
+    A parameter or buffer has the name that its module's ``state_dict`` gives it; where a graph uses
+    several modules that is preceded by the module's own name.
+
+    Args:
+        gm: the graph.
+        parameters: of the user's function, for what a wrapper in between takes as ``*args``.
     """
+    nodes = gm.graph.find_nodes(op="placeholder")
+    sources = [_source(node) for node in nodes]
+    owners = {owner for owner, owned in sources if owned}
+    first = 1 if ("args", "0") in owners else 0  # the module itself
+    named: dict[tuple[str, ...], str] = {
+        ("args", str(first + i)): name for i, name in enumerate(parameters)
+    }
+    sources = [((named[o[:2]], *o[2:]) if o[:2] in named else o, owned) for o, owned in sources]
     found: list[tuple[str, tuple[int, ...] | None]] = []
-    for node in gm.graph.find_nodes(op="placeholder"):
-        source = getattr(node.meta.get("grapharg"), "source", None)
-        name = node.name if source is None else _name(str(source.name))
+    for node, (owner, owned) in zip(nodes, sources, strict=True):
         value = node.meta.get("example_value")
         shape = tuple(value.shape) if isinstance(value, torch.Tensor) else None
-        found.append((name, shape))
+        parts = owned if owned and len(owners) == 1 else [*owner, *owned]
+        found.append((".".join(parts), shape))
     return found
 
 
-def _name(source: str) -> str:
-    """``L['self']._modules['fc']._parameters['weight']`` as ``fc.weight``."""
-    parts = [next(filter(None, found)) for found in _PART.findall(source)]
-    named = [p for p in parts if p not in _HOLDERS]
-    return ".".join(named[1:] if named[0] == "self" and len(named) > 1 else named)
+def _source(node: fx.Node) -> tuple[tuple[str, ...], list[str]]:
+    """``L['net']._modules['fc']._parameters['weight']`` as ``(("net",), ["fc", "weight"])``."""
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    if source is None:
+        return (node.name,), []
+    parts = [next(filter(None, found)) for found in _PART.findall(str(source.name))]
+    parts = parts[1:] if parts[0] in ("L", "G") else parts
+    parts = parts[1:] if parts[0] in ("self", "kwargs") and len(parts) > 1 else parts
+    at = next((i for i, part in enumerate(parts) if part in _HOLDERS), len(parts))
+    return tuple(parts[:at]), [p for p in parts[at:] if p not in _HOLDERS]

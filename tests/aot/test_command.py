@@ -42,6 +42,35 @@ def test_prints_a_report_and_writes_json(
     assert program["cost"]["model_flops"] == 2 * 8 * 64 * 2**14
 
 
+def test_over_a_mesh(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("libtpu")
+    args = ["aot", f"{script}:linear", "--topology", "v5e:2x2", "--effort", "fit", "--json", "-"]
+    mesh = ["--mesh", "data=2,model=2", "--shard", "input=data", "--shard", "weight=model,-"]
+    assert main([*args, *mesh]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["mesh"] == {"data": 2, "model": 2}
+    assert out["programs"][0]["shardings"] == {"input": "('data',)", "weight": "('model', None)"}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["--mesh", "data"], "data=2,model=4"),
+        (["--mesh", "data=8"], "mesh (data=8) has 8 devices"),
+        (["--mesh", "data=4", "--shard", "weight"], "an entry for each dimension"),
+        (["--mesh", "data=4", "--shard", "weight=dta"], "Did you mean 'data'?"),
+        (["--mesh", "data=4", "--shard", "wight=data"], "Names are such as weight"),
+        (["--shard", "weight=data"], "They need a mesh"),
+    ],
+)
+def test_a_wrong_mesh_exits_with_2(
+    script: Path, given: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("libtpu")
+    assert main(["aot", f"{script}:linear", "--topology", "v5e:2x2", *given]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_model_that_does_not_fit_exits_with_1(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tpu_compile.aot.errors import BadScript
-from tpu_compile.errors import TpuCompileError
+from tpu_compile.errors import InvalidOption, TpuCompileError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "made on the meta device, so that a model of any size takes no memory",
     )
     parser.add_argument("--topology", default="v6e", help="such as v6e:2x2 (default: %(default)s)")
+    parser.add_argument(
+        "--mesh", metavar="AXIS=N,...", help="axes over all devices, such as data=2,model=2"
+    )
+    parser.add_argument(
+        "--shard",
+        action="append",
+        default=[],
+        metavar="NAMES=AXES",
+        help="how tensors lie over the mesh: a pattern of names of parameters and inputs, and for "
+        "each dimension an axis, axes joined by +, or - : 'layers.*.weight=model,-'; repeatable",
+    )
     parser.add_argument("--train", action="store_true", help="the backward, too")
     parser.add_argument("--effort", choices=("fit", "full"), default="full")
     parser.add_argument("--real", action="store_true", help="run the function with real tensors")
@@ -81,8 +92,37 @@ def _compile(args: argparse.Namespace, console: Any) -> Any:
             topology=args.topology,
             train=args.train,
             effort=args.effort,
+            mesh=read_mesh(args.mesh) if args.mesh else None,
+            shardings=dict(map(read_sharding, args.shard)) or None,
             kwargs=rest[0] if rest else None,
         )
+
+
+def read_mesh(given: str) -> dict[str, int]:
+    """``data=2,model=4`` as a mesh.
+
+    Raises:
+        InvalidOption: for something else.
+    """
+    axes = [part.partition("=") for part in given.split(",")]
+    if not all(size.isdecimal() for _, _, size in axes):
+        valid = "Valid values: axes with their sizes, such as data=2,model=4."
+        raise InvalidOption(name="--mesh", value=given, valid=valid)
+    return {name.strip(): int(size) for name, _, size in axes}
+
+
+def read_sharding(given: str) -> tuple[str, tuple[tuple[str, ...] | None, ...]]:
+    """``layers.*.weight=model,-`` as a pattern and a spec.
+
+    Raises:
+        InvalidOption: for something else.
+    """
+    pattern, equals, entries = given.rpartition("=")
+    if not equals or not pattern or not entries:
+        valid = "Valid values: a pattern of names and an entry for each dimension, as 'x=data,-'."
+        raise InvalidOption(name="--shard", value=given, valid=valid)
+    parts = [part.strip() for part in entries.split(",")]
+    return pattern, tuple(None if p in ("-", "") else tuple(p.split("+")) for p in parts)
 
 
 def load_function(given: str) -> Callable[[], Any]:

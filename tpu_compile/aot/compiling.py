@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
-from torch import fx
 from torch.utils import _pytree as pytree
 
 from tpu_compile import (
@@ -20,6 +20,7 @@ from tpu_compile import (
     jax_internals,
     liveness,
     meshes,
+    placement,
     planned,
     topologies,
     torch_internals,
@@ -111,10 +112,12 @@ def _capture(
         model = model.module()
     compiler_options = {**EFFORTS[effort], **options.compiler_options}
     chosen = dataclasses.replace(options, compiler_options=compiler_options)
+    parameters = _parameters(model)
     faker = Faker(model, args, kwargs)
     fake_model, args, kwargs = (faker.copy(v) for v in (model, args, kwargs))
 
     def once(gm: Any, inputs: Any) -> Any:
+        gm.meta[placement.PARAMETERS] = parameters
         return backend.tpu(gm, inputs, options=chosen)
 
     # A backend of its own for each call: Dynamo keeps what was compiled, and would compile nothing.
@@ -130,6 +133,18 @@ def _capture(
         if train:
             _backward(out)
     return found
+
+
+def _parameters(model: Any) -> list[str]:
+    """Names of the parameters that a model takes, those that a decorator hides as ``*args`` too."""
+    try:
+        signature = inspect.signature(getattr(model, "forward", model))
+    except (TypeError, ValueError):  # a builtin without one
+        return []
+    return [p.name for p in signature.parameters.values() if p.kind not in _GATHERED]
+
+
+_GATHERED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _backward(out: Any) -> None:
@@ -165,7 +180,7 @@ def _programs(found: list[Planned], topology: Topology, mesh: Mesh | None) -> li
     programs = []
     for program in found:
         placeholders = program.gm.graph.find_nodes(op="placeholder")
-        arguments = {n.name: liveness.size_of(n) // _share(n, mesh) for n in placeholders}
+        arguments = {n.name: liveness.share_of(n, mesh) for n in placeholders}
         specs = {n.meta.get("argument", n.name): n.meta.get("sharding") for n in placeholders}
         # A backward's saved parameters and inputs have the names that they have in the forward.
         held = sum(size for name, size in forward.items() if name not in arguments)
@@ -177,17 +192,12 @@ def _programs(found: list[Planned], topology: Topology, mesh: Mesh | None) -> li
                 topology.name,
                 Memory.of(program.executable.compiled, held=held, capacity=capacity),
                 model_flops(program.gm),
-                liveness.peak(program.gm),
+                liveness.peak(program.gm, mesh),
                 _LiveTexts(program),
-                {name: meshes.text(spec) for name, spec in specs.items() if spec},
+                {name: meshes.text(spec) for name, spec in specs.items() if spec and any(spec)},
             )
         )
     return programs
-
-
-def _share(node: fx.Node, mesh: Mesh | None) -> int:
-    spec = node.meta.get("sharding")
-    return mesh.share(spec) if mesh and spec else 1
 
 
 def _versions() -> dict[str, str]:

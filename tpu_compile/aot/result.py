@@ -52,7 +52,7 @@ class AotProgram:
         name: "inference", "forward" or "backward".
         topology: what it is compiled for.
         memory: on one device.
-        model_flops: what the graph needs, by torch's formulas (``model_flops``).
+        model_flops: what the graph needs on all devices together, by torch's formulas.
         estimate: of the largest buffers at its peak, from the graph and not from the compiler.
         texts: StableHLO, HLO and the executable.
         shardings: of the arguments that are split over the mesh, by their names.
