@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tpu_compile import errors
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -21,6 +23,16 @@ def test_supported_ops_page_is_current(tmp_path: Path) -> None:
     )
     page = (ROOT / "docs" / "supported_ops.md").read_text()
     assert page == done.stdout, "run python docs/generate_supported_ops.py"
+
+
+def test_every_error_is_listed() -> None:
+    lines = (ROOT / "docs" / "errors.md").read_text().splitlines()
+    for name, cls in vars(errors).items():
+        own = isinstance(cls, type) and cls.__module__ == errors.__name__
+        bases = (errors.TpuCompileError, errors.TpuCompileWarning)
+        if own and issubclass(cls, Exception) and cls not in bases:
+            first = (cls.__doc__ or "").splitlines()[0]
+            assert f"| `{name}` | {first} |" in lines
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
