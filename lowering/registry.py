@@ -19,6 +19,7 @@ Op = OpOverload | HigherOrderOperator
 Rule = Callable[..., Any]
 
 _rules: dict[Op, Rule] = {}
+_named: dict[str, Rule] = {}  # other libraries' ops, until they are met
 _bridged: set[Rule] = set()
 _checked: set[Rule] = set()
 _loaded = False
@@ -35,24 +36,62 @@ def lowers(*ops: Op, bridged: bool = False, checked: bool = False) -> Callable[[
 
     def register(rule: Rule) -> Rule:
         for op in ops:
-            if op in _rules:
-                raise InvalidRule(rule=rule.__name__, op=op, why="the op has a rule already")
-            if why := signature_mismatch(rule, op):
-                raise InvalidRule(rule=rule.__name__, op=op, why=why)
-            _rules[op] = rule
-        if bridged:
-            _bridged.add(rule)
-        if checked:
-            _checked.add(rule)
+            _add(op, rule)
+        _describe(rule, bridged=bridged, checked=checked)
         return rule
 
     return register
 
 
+def lowers_named(
+    *names: str, bridged: bool = False, checked: bool = False
+) -> Callable[[Rule], Rule]:
+    """Registers a rule for another library's ops, which exist only once it is imported.
+
+    Args:
+        names: of the overloads, as ``transformers.grouped_mm_fallback.default``.
+        bridged: as in ``lowers``.
+        checked: as in ``lowers``.
+    """
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            if name in _named:
+                raise InvalidRule(rule=rule.__name__, op=name, why="the op has a rule already")
+            _named[name] = rule
+        _describe(rule, bridged=bridged, checked=checked)
+        return rule
+
+    return register
+
+
+def _add(op: Op, rule: Rule) -> None:
+    if op in _rules:
+        raise InvalidRule(rule=rule.__name__, op=op, why="the op has a rule already")
+    if why := signature_mismatch(rule, op):
+        raise InvalidRule(rule=rule.__name__, op=op, why=why)
+    _rules[op] = rule
+
+
+def _describe(rule: Rule, *, bridged: bool, checked: bool) -> None:
+    if bridged:
+        _bridged.add(rule)
+    if checked:
+        _checked.add(rule)
+
+
 def find(op: Any) -> Rule | None:
-    """The rule of an overload, or None."""
+    """The rule of an overload, or None.
+
+    Raises:
+        InvalidRule: where another library's op is not as the rule for its name expects.
+    """
     load()
-    return _rules.get(op)
+    rule = _rules.get(op)
+    if rule is None and isinstance(op, OpOverload) and (named := _named.get(str(op))):
+        _add(op, named)
+        return named
+    return rule
 
 
 def rules() -> MappingProxyType[Op, Rule]:

@@ -359,7 +359,6 @@ EXPECT: dict[str, Expect] = {
     "special.bessel_j1": Expect(xfail=NO_RULE),
     "special.spherical_bessel_j0": Expect(xfail=NO_RULE),
     "mode": Expect(xfail="no rule: in XLA it would take a sort and a scan"),
-    "histc": Expect(xfail="no rule"),
     "sort": Expect(values_only=TIES),
     "topk": Expect(values_only=TIES),
     "kthvalue": Expect(values_only=TIES),
