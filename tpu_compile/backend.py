@@ -41,6 +41,7 @@ from tpu_compile.placement import Placement
 from tpu_compile.program import Program
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+ATTENTION = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
 _PRECISION = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 
 
@@ -192,7 +193,9 @@ def _tpu_attached() -> bool:
 def _partition(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
     if functional_random.run(joint):
         joint.recompile()
-    return min_cut_rematerialization_partition(joint, inputs, **kwargs)
+    # torch takes attention that drops something apart itself: this one does not.
+    with torch_internals.drawing_nothing(ATTENTION):
+        return min_cut_rematerialization_partition(joint, inputs, **kwargs)
 
 
 _DATA_DEPENDENT = ("data-dependent", "data dependent", "dynamic shape operator", "Tensor.item")

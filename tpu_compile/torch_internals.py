@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import fx
 from torch._functorch import config as functorch_config
+from torch._functorch import partitioners
 from torch._functorch._aot_autograd import descriptors
 from torch._functorch._aot_autograd.schemas import (
     PlainTensorMeta,
@@ -121,6 +123,26 @@ def aot_settings(tag: str | None) -> Iterator[None]:
         old = torch.compiler.config.cache_key_tag
         with torch.compiler.config.patch(cache_key_tag=f"{old}{tag}"):  # type: ignore[attr-defined]
             yield
+
+
+@contextlib.contextmanager
+def drawing_nothing(ops: Collection[torch._ops.OpOverload]) -> Iterator[None]:
+    """Has the partitioner take it that these ops, though tagged so, draw no random numbers.
+
+    An op that may draw some is wrapped, where it is recomputed, in one that saves the generator's
+    state, unless none of what is recomputed needs it.
+    """
+
+    def recomputes_random_ops(gm: fx.GraphModule) -> bool:
+        return any(
+            partitioners.must_recompute(n)
+            and n.target not in ops
+            and torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
+            for n in gm.graph.nodes
+        )
+
+    with mock.patch.object(partitioners, "has_recomputable_rng_ops", recomputes_random_ops):
+        yield
 
 
 FakeMode = FakeTensorMode
