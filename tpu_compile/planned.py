@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from torch import fx
 
+from tpu_compile.collecting import Collection
 from tpu_compile.executable import Executable
 
 
@@ -27,22 +25,6 @@ class Planned:
     executable: Executable
 
 
-_collecting: ContextVar[list[Planned] | None] = ContextVar("collecting", default=None)
-
-
-def add(program: Planned) -> None:
-    """Hands a program to the innermost ``collect``; it is dropped where there is none."""
-    found = _collecting.get()
-    if found is not None:
-        found.append(program)
-
-
-@contextmanager
-def collect() -> Iterator[list[Planned]]:
-    """Collects what is compiled for a topology within, in the order of compiling."""
-    found: list[Planned] = []
-    token = _collecting.set(found)
-    try:
-        yield found
-    finally:
-        _collecting.reset(token)
+_programs = Collection[Planned]("planned")
+add = _programs.add
+collect = _programs.collect

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +24,7 @@ from tpu_compile import (
     specialize,
     torch_internals,
 )
+from tpu_compile.collecting import Collection
 from tpu_compile.executable import Executable, compile_graph
 from tpu_compile.graph_store import StoredGraph, restore, store
 from tpu_compile.lowering.interpreter import Settings
@@ -102,7 +101,7 @@ class Program(torch_internals.StoredCode):
             self._sizes = {i for i, p in enumerate(placeholders) if p not in self._runtime}
         else:
             self._run = self._compile(self.gm)
-        _made.get().append(self)
+        _made.add(self)
 
     def function(self) -> Callable[..., list[Any]] | None:
         """A function of the arguments, one by one, where one launch is all there is to a call."""
@@ -221,18 +220,9 @@ class Program(torch_internals.StoredCode):
         return exe
 
 
-_made: contextvars.ContextVar[list[Program]] = contextvars.ContextVar("made", default=[])  # noqa: B039
-
-
-@contextlib.contextmanager
-def collected() -> Iterator[list[Program]]:
-    """Gives the programs that are built, or come from AOTAutograd's cache, within."""
-    made: list[Program] = []
-    token = _made.set(made)
-    try:
-        yield made
-    finally:
-        _made.reset(token)
+# Gives the programs that are built, or come from AOTAutograd's cache, within.
+_made = Collection[Program]("made")
+collected = _made.collect
 
 
 class _Stage(torch.nn.Module):

@@ -21,7 +21,7 @@ from tpu_compile.lowering.checks import holds
 from tpu_compile.lowering.context import LoweringContext
 from tpu_compile.lowering.mlir import Value, hlo
 from tpu_compile.lowering.registry import lowers
-from tpu_compile.lowering.types import dtype_of, shape_of, tensor_type
+from tpu_compile.lowering.types import dtype_of, real_dtype, shape_of, tensor_type
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -188,7 +188,7 @@ def view_dtype(ctx: LoweringContext, x: Value, dtype: torch.dtype) -> Value:
         x = _join_last(as_pairs(x))
     if dtype_of(x) == torch.bool:
         x = convert(x, torch.uint8)
-    target = builder.real_dtype(dtype) if dtype.is_complex else dtype
+    target = real_dtype(dtype) if dtype.is_complex else dtype
     out = _bitcast(x, torch.uint8 if target == torch.bool else target)
     if dtype.is_complex:
         return from_pairs(reshape(out, [*ctx.out.shape, 2]))
