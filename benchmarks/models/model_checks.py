@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig
 
 Compile = Callable[[nn.Module], Callable[..., Any]]
 STEPS = 5
+BATCHES = 16  # for a root mean square: some models return ten numbers for one
 # Blocks of our own models that checkpointing recomputes; Transformers' models know theirs.
 BLOCKS = ("Block", "Residual", "Bottleneck", "Dlrm")
 
@@ -24,9 +25,16 @@ def compile_strictly(model: nn.Module) -> Callable[..., Any]:
     return torch.compile(model, backend="tpu", fullgraph=True, options=options)
 
 
-def build(name: str, *, train: bool = False, dtype: torch.dtype = torch.float32) -> Any:
-    """A model and its batch, the same at each call; no dropout, so that eager is a reference."""
-    torch.manual_seed(0)
+def compile_in_parts(model: nn.Module) -> Callable[..., Any]:
+    """The model compiled with no fallback, but where Dynamo itself breaks the graph."""
+    return torch.compile(model, backend="tpu", options={"fallback": "error"})
+
+
+def build(
+    name: str, *, train: bool = False, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> Any:
+    """A model and its batch, the same for a seed; no dropout, so that eager is a reference."""
+    torch.manual_seed(seed)
     model, inputs = MODELS[name]()
     without_dropout(model)
     inputs = {k: _cast(v, dtype) for k, v in inputs.items()}
@@ -77,10 +85,16 @@ def autocast(enabled: bool) -> Iterator[None]:
         yield
 
 
-def _outcome(name: str, run: Compile, *, dtype: torch.dtype, cast: bool) -> torch.Tensor:
-    model, inputs = build(name, dtype=dtype)
-    with torch.no_grad(), autocast(cast):
-        return logits_of(run(model)(**inputs)).float()
+def _outcome(
+    name: str, run: Compile, *, dtype: torch.dtype, cast: bool, batches: int = 1
+) -> torch.Tensor:
+    model, _ = build(name, dtype=dtype)
+    function, found = run(model), []
+    for seed in range(batches):
+        _, inputs = build(name, dtype=dtype, seed=seed)
+        with torch.no_grad(), autocast(cast):
+            found.append(logits_of(function(**inputs)).float())
+    return torch.cat(found)
 
 
 def eager(model: nn.Module) -> nn.Module:
@@ -109,9 +123,10 @@ def low_precision_errors(
         Of the compiled model and of the eager one, both against eager in float32.
     """
     dtype = torch.float32 if cast else torch.bfloat16
-    exact = _outcome(name, eager, dtype=torch.float32, cast=False)
-    wanted = _outcome(name, eager, dtype=dtype, cast=cast)
-    got = _outcome(name, run, dtype=dtype, cast=cast)
+    n = BATCHES
+    exact = _outcome(name, eager, dtype=torch.float32, cast=False, batches=n)
+    wanted = _outcome(name, eager, dtype=dtype, cast=cast, batches=n)
+    got = _outcome(name, run, dtype=dtype, cast=cast, batches=n)
     scale = exact.square().mean().sqrt()
     ours, own = (float((v - exact).square().mean().sqrt() / scale) for v in (got, wanted))
     return ours, own
@@ -142,6 +157,19 @@ def loss_error(name: str, run: Compile = compile_strictly, **settings: bool) -> 
     wanted, _ = losses(name, eager, **settings)
     got, _ = losses(name, run, **settings)
     return float(((got - wanted) / wanted).abs().max())
+
+
+def autocast_loss_errors(name: str, run: Compile = compile_strictly) -> tuple[float, float]:
+    """The largest relative difference of a step's loss under autocast.
+
+    Returns:
+        Of the compiled model from eager under autocast; of that from eager in float32.
+    """
+    exact, _ = losses(name, eager)
+    wanted, _ = losses(name, eager, cast=True)
+    got, _ = losses(name, run, cast=True)
+    ours, own = (float(((a - b) / b).abs().max()) for a, b in ((got, wanted), (wanted, exact)))
+    return ours, own
 
 
 def buffers_equal(mine: nn.Module, theirs: nn.Module) -> None:

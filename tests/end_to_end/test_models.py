@@ -32,7 +32,8 @@ def test_five_adamw_steps_equal_eager(name: str) -> None:
 def test_autocast(name: str) -> None:
     ours, eagers = checks.low_precision_errors(name, cast=True)
     assert ours < 1.1 * eagers  # XLA sums in another order
-    assert checks.loss_error(name, cast=True) < 1e-3
+    ours, eagers = checks.autocast_loss_errors(name)
+    assert ours <= max(1e-3, eagers)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -41,6 +42,6 @@ def test_bfloat16(name: str) -> None:
     assert ours < 1.1 * eagers
 
 
-@pytest.mark.parametrize("name", ["llama", "t5", "unet", "mingpt"])
+@pytest.mark.parametrize("name", ["llama", "bert", "unet", "mingpt"])
 def test_gradient_checkpointing(name: str) -> None:
     assert checks.loss_error(name, recompute=True) < 1e-3
