@@ -12,6 +12,7 @@ if not (_here / "lowering").is_dir():  # source checkout: sub-packages are sibli
 
 if TYPE_CHECKING:
     from tpu_compile import errors
+    from tpu_compile.accuracy.bisection import bisect
     from tpu_compile.aot.compiling import aot_compile
     from tpu_compile.compile_log import recompiles, stage_times
     from tpu_compile.explanation import explain
@@ -25,6 +26,7 @@ __all__ = [
     "Options",
     "__version__",
     "aot_compile",
+    "bisect",
     "errors",
     "explain",
     "export",
@@ -38,6 +40,7 @@ __all__ = [
 _MODULE_OF = {
     "Options": "tpu_compile.options",
     "aot_compile": "tpu_compile.aot.compiling",
+    "bisect": "tpu_compile.accuracy.bisection",
     "errors": "tpu_compile.errors",
     "explain": "tpu_compile.explanation",
     "export": "tpu_compile.portable.saving",
