@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import math
 import random
@@ -364,6 +365,20 @@ def test_what_a_function_holds_is_not_changed() -> None:
     assert found.where == "nothing", found
     assert {op.graph.split()[1] for op in found.ops} >= {"forward", "backward"}
     assert everything(norm, *NET.parameters()) == before
+
+
+class Rare(nn.Linear):
+    pass
+
+
+RARE = Rare(3, 3)
+
+
+def test_no_copy_is_kept() -> None:
+    bisect(lambda x: RARE(x).sin(), torch.randn(2, 3), train=True)
+    bisect(RARE, torch.randn(2, 3), train=True)
+    gc.collect()
+    assert [o for o in gc.get_objects() if type(o) is Rare] == [RARE]
 
 
 def test_hooks_are_copied_with_their_module() -> None:

@@ -40,10 +40,9 @@ class Call:
     def of(cls, fn: Callable[..., Any], args: Any, kwargs: Any) -> Call:
         """Copies, in which what was one tensor, or memory of one, is so again."""
         copier = _Copier()
-        copies = [
-            copier.copy(v, name) for v, name in ((fn, ""), (args, "args"), (kwargs, "kwargs"))
-        ]
-        return cls(*copies, copier.roots, list(copier.scopes.values()))
+        new = copier.copy(fn, "")
+        args, kwargs = copier.copy(args, "args"), copier.copy(kwargs, "kwargs")
+        return cls(new, args, kwargs, copier.roots, list(copier.scopes.values()))
 
     def forget(self) -> None:
         """Lets go of copies that Dynamo would keep until it is reset."""
