@@ -97,22 +97,8 @@ def tpu(
         return torch_internals.StoringCompiler(Program, compile_one)
 
     before = sum(compile_log.stage_times().values())
-    backend = aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
-        partition_fn=_partition,
-        decompositions=decompositions.table(RANDOM_OPS),
-    )
-    tag = _cache_tag(opts, settings)
-    with (
-        process_state.no_garbage_collection(),
-        torch_internals.lazy_graph_modules(),
-        torch_internals.aot_settings(tag),
-        decompositions.rules_first(),
-        program.collected() as programs,
-    ):
-        compiled = backend(gm, example_inputs)
+    with program.collected() as programs:
+        compiled = through_aot(gm, example_inputs, compiler, _cache_tag(opts, settings))
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)
     return _shortest(compiled, programs)
@@ -125,6 +111,36 @@ def _shortest(compiled: Callable[..., Any], programs: list[Program]) -> Callable
         return compiled
     direct.serialize = compiled.serialize  # type: ignore[attr-defined]
     return direct
+
+
+def through_aot(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compiler: Callable[[str], Any],
+    tag: str | None,
+) -> Callable[..., Any]:
+    """Takes a Dynamo graph through AOTAutograd as this backend does.
+
+    Args:
+        gm: the captured graph.
+        example_inputs: its inputs.
+        compiler: given "forward", "backward" or "inference", what compiles such a graph.
+        tag: what a compiled graph that is kept depends on; None to keep none.
+    """
+    aot = aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        partition_fn=_partition,
+        decompositions=decompositions.table(RANDOM_OPS),
+    )
+    with (
+        process_state.no_garbage_collection(),
+        torch_internals.lazy_graph_modules(),
+        torch_internals.aot_settings(tag),
+        decompositions.rules_first(),
+    ):
+        return aot(gm, example_inputs)
 
 
 read_options = options.read

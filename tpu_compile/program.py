@@ -77,7 +77,7 @@ class Program(torch_internals.StoredCode):
         shown.graph("captured", gm)
         start = time.perf_counter()
         origin = torch_internals.where(gm)
-        extras = _lift(gm)
+        extras = lift(gm)
         pipeline.run(gm, pipeline.compose(options.passes_after), shown.observe)
         gm = specialize.copy_graph(gm)  # AOTAutograd clears the metadata of its own
         symbolic = specialize.abstract(gm)
@@ -246,7 +246,7 @@ def _same(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def _lift(gm: fx.GraphModule) -> list[Callable[[], Any]]:
+def lift(gm: fx.GraphModule) -> list[Callable[[], Any]]:
     """Turns seeds and large constants into trailing placeholders.
 
     Returns:

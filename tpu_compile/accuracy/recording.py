@@ -9,19 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
 from torch.utils import _pytree as pytree
 
-from tpu_compile import errors, program, specialize, torch_internals
+from tpu_compile import backend, errors, program, specialize, torch_internals
 from tpu_compile.accuracy.copies import Call, same_randomness
 from tpu_compile.accuracy.leaves import named_leaves
 from tpu_compile.accuracy.one_op import OneOpPrograms
 from tpu_compile.accuracy.reference import InFloat64, Reference
-from tpu_compile.lowering import decompositions
 from tpu_compile.passes import pipeline
-from tpu_compile.passes.functional_random import RANDOM_OPS, functional_random
+from tpu_compile.passes.functional_random import functional_random
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ class _Recorder:
         cls, gm: fx.GraphModule, kind: str, run: _Run, ops: OneOpPrograms, *, wide: bool
     ) -> _Recorder:
         """Runs the passes as a program does."""
-        extras = program._lift(gm)
+        extras = program.lift(gm)
         steps = [Step("captured", specialize.copy_graph(gm))]
 
         def observe(name: str, gm: fx.GraphModule, changes: int) -> None:
@@ -268,17 +265,4 @@ def _capture(gm: fx.GraphModule, inputs: Sequence[Any], build: Build) -> Callabl
 
         return compile_one
 
-    def partition(joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
-        if functional_random.run(joint):
-            joint.recompile()
-        return min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
-
-    aot = aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
-        partition_fn=partition,
-        decompositions=decompositions.table(RANDOM_OPS),
-    )
-    with torch_internals.aot_settings(None), decompositions.rules_first():
-        return aot(gm, inputs)
+    return backend.through_aot(gm, inputs, compiler, None)
