@@ -98,6 +98,8 @@ def page(results: dict[str, dict[str, Any]], names: list[str]) -> str:
     for name in names:
         if name in results:
             lines.append("| " + " | ".join(_row(results[name])) + " |")
+    if missing := [n for n in names if n not in results]:
+        lines += ["", f"Not in this run: {', '.join(missing)}."]
     if any(r["broken"] for r in results.values()):
         lines += ["", "\\* Dynamo breaks this graph with any backend; `fullgraph=False`."]
     failures = [f"- {n}: {f}" for n in names if n in results for f in _failures(results[n])]

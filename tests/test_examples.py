@@ -22,5 +22,6 @@ def test_there_are_examples() -> None:
         "aot_llama",
         "compile_llama",
         "export_and_load",
+        "train_mingpt",
         "train_mlp",
     ]
