@@ -206,13 +206,13 @@ class WithLoss(nn.Module):
 
 
 def resnet50() -> Case:
+    inputs = {"x": torch.randn(4, 3, 48, 48), "labels": torch.tensor([0, 3, 9, 1])}
     net = ResNet50(classes=10)
     # Residual branches start at zero, as is usual for training it. With all ones it is so
     # ill-conditioned that eager's own float32 gradients are 1 to 3% off those in float64.
     for name, module in net.named_modules():
         if name.endswith("bn3"):
             nn.init.zeros_(module.weight)
-    inputs = {"x": torch.randn(4, 3, 48, 48), "labels": torch.tensor([0, 3, 9, 1])}
     return WithLoss(net, F.cross_entropy), inputs
 
 

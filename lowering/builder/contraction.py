@@ -8,6 +8,8 @@ import numpy as np
 import torch
 
 from tpu_compile.lowering.builder.attributes import dense_ints, i64s
+from tpu_compile.lowering.builder.conversion import convert
+from tpu_compile.lowering.builder.shapes import transpose
 from tpu_compile.lowering.mlir import Value, hlo, ir
 from tpu_compile.lowering.types import dtype_of, shape_of, tensor_type
 
@@ -34,6 +36,19 @@ def dot_general(
     xs, ys = shape_of(x), shape_of(y)
     free_x = [n for i, n in enumerate(xs) if i not in (*batch[0], *contract[0])]
     free_y = [n for i, n in enumerate(ys) if i not in (*batch[1], *contract[1])]
+    wider = None if dtype == dtype_of(x) else dtype
+    if wider is not None and len(free_y) > 1 and len(xs) - 1 not in contract[0]:
+        # XLA:CPU has no bfloat16 or float16 product into float32 of this form. With the operands
+        # the other way round it has; where both have several free dimensions it multiplies wider.
+        if len(free_x) > 1:
+            x, y = convert(x, wider), convert(y, wider)
+            return dot_general(x, y, batch=batch, contract=contract, precision=precision)
+        turned = dot_general(
+            y, x, batch=batch[::-1], contract=contract[::-1], precision=precision, dtype=wider
+        )
+        b, many = len(batch[0]), len(free_y)
+        order = [*range(b), *range(b + many, b + many + len(free_x)), *range(b, b + many)]
+        return transpose(turned, order)
     out = [*(xs[i] for i in batch[0]), *free_x, *free_y]
     numbers = hlo.DotDimensionNumbers.get(
         lhs_batching_dimensions=list(batch[0]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 
 from tpu_compile.lowering import builder, checks
@@ -17,20 +19,16 @@ aten = torch.ops.aten
 def histc(ctx: LoweringContext, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
     """histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor"""
     math = dtype_of(x)  # eager rounds at each step: it decides which bin an edge is in
-    size = 1
-    for n in shape_of(x):
-        size *= n
+    size = prod(shape_of(x))
     if size == 0:
         return builder.zeros([bins], ctx.out.dtype)
-    flat = builder.reshape(builder.convert(x, math), [size])
+    flat = builder.reshape(x, [size])
     low, high = _edges(ctx, flat, min, max)
     low, high = (builder.broadcast_to(v, [size]) for v in (low, high))
     inside = hlo.and_(builder.compare("GE", flat, low), builder.compare("LE", flat, high))
     count = builder.constant(bins, math, [size])
     place = hlo.divide(hlo.multiply(hlo.subtract(flat, low), count), hlo.subtract(high, low))
-    index = builder.convert(
-        builder.select(inside, place, builder.full_like(place, bins)), torch.int32
-    )
+    index = builder.convert(place, torch.int32)
     last = builder.full_like(index, bins - 1)
     # the highest edge is in the last bin; what is outside of the range is in none
     index = builder.select(inside, hlo.minimum(index, last), builder.full_like(index, bins))

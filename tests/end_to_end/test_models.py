@@ -8,7 +8,7 @@ import torch
 from small_models import MODELS
 
 # benchmarks/models_table.py runs all models in all settings; here are some of each kind.
-KINDS = ("qwen3_moe", "t5", "dlrm")
+KINDS = ("qwen3_moe", "t5", "resnet50", "dlrm")
 TRAINED = ("llama", "qwen3_moe", "gpt2", "bert", "t5", "vit", "resnet50", "dlrm", "mingpt")
 
 
