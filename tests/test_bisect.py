@@ -7,7 +7,7 @@ import gc
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,6 @@ from tpu_compile.passes.base import Pass
 
 aten = torch.ops.aten
 HERE = Path(__file__)
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def line(text: str) -> str:

@@ -18,13 +18,6 @@ ROOT = Path(__file__).parents[1]
 TINY = ("--length=32", "--width=32", "--layers=2", "--heads=2", "--batch=4", "--sample=0")
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()

@@ -10,12 +10,6 @@ from torch import Tensor, nn
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("masked", ["nothing", "keys", "pairs"])
 def test_encoder_layer(norm_first: bool, masked: str) -> None:

@@ -11,11 +11,6 @@ from gradients import check, leaf
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups"), [(2, 1, 1, 2), (1, 2, 2, 1), (3, 1, 2, 4)]

@@ -11,11 +11,6 @@ PADDINGS = ("zeros", "border", "reflection")
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_two_dimensions(mode: str, align_corners: bool) -> None:

@@ -10,11 +10,6 @@ from gradients import check, leaf
 CLOSE = {"rtol": 1e-3, "atol": 1e-4}
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def positive(n: int = 4, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Two positive definite matrices."""
     a = torch.randn(2, n, n, dtype=dtype)

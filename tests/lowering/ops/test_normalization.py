@@ -13,11 +13,6 @@ aten = torch.ops.aten
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("shape", [(4, 6, 8), (8,), (2, 3, 6, 8)])
 def test_layer_norm(shape: tuple[int, ...]) -> None:
     args = leaf(*shape), leaf(shape[-1]), leaf(shape[-1])

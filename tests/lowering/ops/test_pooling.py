@@ -11,11 +11,6 @@ from gradients import check, leaf
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "dilation"),

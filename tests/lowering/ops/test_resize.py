@@ -23,8 +23,7 @@ SMOOTH = ("bilinear", "bicubic")
 
 
 @pytest.fixture(autouse=True)
-def seed() -> Iterator[None]:
-    torch.manual_seed(0)
+def _rules_first() -> Iterator[None]:
     with decompositions.rules_first():
         yield
 
