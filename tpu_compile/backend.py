@@ -19,6 +19,7 @@ from torch._dynamo.backends.common import aot_autograd
 import tpu_compile
 from tpu_compile import (
     __version__,
+    buckets,
     chips,
     compile_log,
     lowering,
@@ -81,6 +82,9 @@ def tpu(
     _report_graph_break(gm, opts)
 
     placement = Placement.of(gm, opts.mesh, opts.shardings) if settings.topology else None
+    rounded = (
+        buckets.assign(opts.buckets, torch_internals.dynamic_inputs(gm)) if opts.buckets else {}
+    )
 
     def compiler(kind: str) -> torch_internals.StoringCompiler:
         def compile_one(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Program:
@@ -89,7 +93,7 @@ def tpu(
             if kind == "inference":
                 functional_random.run(graph)
                 bare = torch_internals.hands_on(len(example_inputs))
-            built = Program.build(graph, opts, settings, kind, bare=bare)
+            built = Program.build(graph, opts, settings, kind, bare=bare, buckets=rounded)
             if placement and kind == "forward":
                 placement.learn(outputs, built.output_specs(len(outputs)))
             return built

@@ -155,6 +155,15 @@ class UnsupportedCase(TpuCompileError, NotImplementedError):
     text = "{op} can't be lowered here: {why}"
 
 
+class PaddingRefused(TpuCompileError):
+    """Rounding sizes up to buckets can't be shown to change nothing for an op."""
+
+    text = (
+        "{op} can't run on sizes rounded up to buckets: {why}. Leave the dimension that reaches it "
+        "out of options['buckets'], or pad the inputs and mask the results yourself."
+    )
+
+
 class UnsupportedDtype(TpuCompileError, TypeError):
     """A dtype that XLA has no equal of."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tpu_compile import meshes, topologies
+from tpu_compile import buckets, meshes, topologies
 from tpu_compile.errors import InvalidOption
 
 # torch rounds a bf16 or fp16 result after every op; XLA would drop such a rounding between two ops.
@@ -46,6 +46,10 @@ class Options:
         shardings: for patterns of names of parameters, buffers and inputs, the axes that split each
             dimension, as ``{"layers.*.weight": ("model", None), "x": ("data",)}``. The first
             pattern that matches counts; what none matches is whole on each device.
+        buckets: sizes to round dynamic dimensions up to, so that one program serves many sizes:
+            ``{"seq": [128, 256, 512]}``. "batch" is dimension 0 and "seq" dimension 1 of every
+            input, "NAME.2" dimension 2 of the inputs whose names match. Where padding can't be
+            shown to change nothing the compile is refused.
     """
 
     target: str = "auto"
@@ -59,13 +63,15 @@ class Options:
     checks: Checks = "auto"
     mesh: meshes.Mesh | None = None
     shardings: meshes.Rules = ()
+    buckets: buckets.Rules = ()
 
     @property
     def cache_key(self) -> str:
         """What of the options changes the compiled program, as text."""
         passes = {k: [p.name for p in v] for k, v in sorted(self.passes_after.items())}
         flags = sorted((k, repr(v)) for k, v in self.compiler_options.items())
-        return repr((self.target, self.fallback, self.matmul_precision, self.checks, passes, flags))
+        how = (self.target, self.fallback, self.matmul_precision, self.checks, self.buckets)
+        return repr((*how, passes, flags))
 
 
 _NAMES = tuple(f.name for f in dataclasses.fields(Options))
@@ -162,4 +168,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "shardings": lambda value: value,
     "dump_dir": _folder,
     "passes_after": _passes,
+    "buckets": buckets.read,
 }

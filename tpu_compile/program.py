@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from tpu_compile.executable import Executable, compile_graph
 from tpu_compile.graph_store import StoredGraph, restore, store
 from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
+from tpu_compile.padding.bucketed import Bucketed
 from tpu_compile.passes import pipeline
 
 # Tensor constants up to this many elements are part of the program; larger ones are arguments.
@@ -53,6 +54,7 @@ class Program(torch_internals.StoredCode):
     symbolic: bool
     bare: bool = False
     stored: StoredGraph | None = None
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -63,6 +65,7 @@ class Program(torch_internals.StoredCode):
         kind: str,
         *,
         bare: bool = False,
+        buckets: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Program:
         """Runs the passes over a graph of AOTAutograd and compiles it.
 
@@ -72,6 +75,7 @@ class Program(torch_internals.StoredCode):
             settings: target and precision.
             kind: "forward", "backward" or "inference".
             bare: whether a call needs nothing of AOTAutograd.
+            buckets: sizes to round symbols up to, by the symbols' names.
         """
         shown = dump.Dump(options.dump_dir, kind)
         shown.graph("captured", gm)
@@ -83,6 +87,7 @@ class Program(torch_internals.StoredCode):
         symbolic = specialize.abstract(gm)
         compile_log.add_stage("passes", time.perf_counter() - start)
         program = cls(gm, options, settings, kind, origin, extras, symbolic, bare)
+        program.buckets = buckets or {}
         program._prepare(shown)
         return program
 
@@ -94,11 +99,14 @@ class Program(torch_internals.StoredCode):
         self._by_shape: dict[Any, Callable[[list[Any]], list[Any]]] = {}
         self._runtime: set[fx.Node] = set()
         self._run: Callable[[list[Any]], list[Any]] | None = None
+        self._bucketed: Bucketed | None = None
         assert self.gm is not None
         if self.symbolic:
             self._runtime = specialize.runtime_scalars(self.gm)
             placeholders = self.gm.graph.find_nodes(op="placeholder")
             self._sizes = {i for i, p in enumerate(placeholders) if p not in self._runtime}
+            if self.buckets:
+                self._bucketed = Bucketed(self.gm, self.buckets, self._runtime, self._compile)
         else:
             self._run = self._compile(self.gm)
         _made.add(self)
@@ -125,6 +133,10 @@ class Program(torch_internals.StoredCode):
         return results
 
     def _find(self, args: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
+        if self._bucketed is not None:
+            found = self._bucketed.find(args, functools.partial(self._new_shape, args))
+            if found is not None:
+                return found
         key = tuple(
             (*a.shape, *a.stride(), a.storage_offset())
             if isinstance(a, torch.Tensor)
@@ -134,13 +146,16 @@ class Program(torch_internals.StoredCode):
         run = self._by_shape.get(key)
         assert self.gm is not None
         if run is None:
-            if self._by_shape:
-                compile_log.new_shape(self.origin, self.kind, args, self.options.on_recompile)
+            self._new_shape(args)
             start = time.perf_counter()
             concrete = specialize.specialize(self.gm, args, self._runtime)
             compile_log.add_stage("passes", time.perf_counter() - start)
             run = self._by_shape[key] = self._compile(concrete)
         return run
+
+    def _new_shape(self, args: Sequence[Any]) -> None:
+        if self._by_shape or (self._bucketed is not None and self._bucketed.runs):
+            compile_log.new_shape(self.origin, self.kind, args, self.options.on_recompile)
 
     # ------------------------------------------------------------ in AOTAutograd's cache
 
@@ -149,7 +164,7 @@ class Program(torch_internals.StoredCode):
         assert self.gm is not None
         self.stored = store(self.gm)
         self.gm = None
-        for name in ("_dump", "_by_shape", "_runtime", "_run", "_sizes"):
+        for name in ("_dump", "_by_shape", "_runtime", "_run", "_sizes", "_bucketed"):
             self.__dict__.pop(name, None)
 
     def post_compile(self, *_: Any) -> None:

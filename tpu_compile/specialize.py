@@ -8,7 +8,7 @@ own guards decide when the symbolic graph holds.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,16 +209,17 @@ def specialize(gm: fx.GraphModule, args: Sequence[Any], runtime: set[fx.Node]) -
     for p in runtime:
         for s in _symbols(p.meta["val"]):
             bound.pop(s, None)
-    return _substitute(gm, bound)
+    return with_sizes(gm, bound)
 
 
-def _substitute(gm: fx.GraphModule, bound: dict[sympy.Symbol, Any]) -> fx.GraphModule:
+def with_sizes(gm: fx.GraphModule, bound: Mapping[sympy.Symbol, Any]) -> fx.GraphModule:
+    """A copy of a symbolic graph with numbers for its symbols; those left out stay inputs."""
     new = copy_graph(gm)
     for node in list(new.graph.nodes):
         val = node.meta.get("val")
         if node.op == "get_attr" and isinstance(getattr(gm, node.target, None), fx.GraphModule):
             # a control flow body: its sizes are made of the same symbols
-            setattr(new, node.target, _substitute(getattr(gm, node.target), bound))
+            setattr(new, node.target, with_sizes(getattr(gm, node.target), bound))
         if node.op != "output" and val is not None:
             _refuse_unknown_sizes(node, bound)
             node.meta["val"] = pytree.tree_map(
@@ -229,7 +230,7 @@ def _substitute(gm: fx.GraphModule, bound: dict[sympy.Symbol, Any]) -> fx.GraphM
     return new
 
 
-def _refuse_unknown_sizes(node: fx.Node, bound: dict[sympy.Symbol, Any]) -> None:
+def _refuse_unknown_sizes(node: fx.Node, bound: Mapping[sympy.Symbol, Any]) -> None:
     for spec in _specs(node):
         if any(_symbols(v) - bound.keys() for v in spec.numbers):
             raise UnsupportedCase(op=node.target, why="its size depends on data", node=node)
@@ -246,7 +247,7 @@ def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
     return torch_internals.graph_module(gm, graph)
 
 
-def _concrete(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:
+def _concrete(v: Any, bound: Mapping[sympy.Symbol, Any]) -> Any:
     if isinstance(v, Spec):
         numbers = [_number(n, bound) for n in v.numbers]
         rank = len(v.shape)
@@ -254,10 +255,10 @@ def _concrete(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:
     return _number(v, bound)
 
 
-def _number(v: Any, bound: dict[sympy.Symbol, Any]) -> Any:
+def _number(v: Any, bound: Mapping[sympy.Symbol, Any]) -> Any:
     if not isinstance(v, Number):
         return v
-    value = sympy.sympify(v.expr.xreplace(bound))
+    value = sympy.sympify(v.expr.xreplace(dict(bound)))
     # what is left depends on a scalar that stays an input
     return RuntimeScalar(v.kind) if value.free_symbols else v.kind(value)
 

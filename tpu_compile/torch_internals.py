@@ -246,6 +246,19 @@ def named_inputs(
     return found
 
 
+def dynamic_inputs(gm: fx.GraphModule) -> list[tuple[str, list[str | None]]]:
+    """For each tensor input of a Dynamo graph its name, and its dimensions' symbols by name."""
+    return [
+        (name, [_symbol(n) for n in shape]) for name, shape in named_inputs(gm) if shape is not None
+    ]
+
+
+def _symbol(size: int | torch.SymInt) -> str | None:
+    if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+        return None
+    return str(size.node.expr)
+
+
 def _source(node: fx.Node) -> tuple[tuple[str, ...], list[str]]:
     """``L['net']._modules['fc']._parameters['weight']`` as ``(("net",), ["fc", "weight"])``."""
     source = getattr(node.meta.get("grapharg"), "source", None)

@@ -1,0 +1,23 @@
+"""Compiles with buckets, and what tests put into the padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def garbage(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """NaN, or integers that are no index of anything."""
+    if dtype == torch.bool:
+        return torch.rand(shape) > 0.5
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.full(shape, float("nan"), dtype=dtype)
+    return torch.full(shape, torch.iinfo(dtype).max, dtype=dtype)
+
+
+def compile_with(fn: Callable[..., Any], buckets: dict[str, list[int]]) -> Callable[..., Any]:
+    """``fn`` compiled whole, with buckets, with no eager fallback."""
+    options = {"fallback": "error", "buckets": buckets}
+    return torch.compile(fn, backend="tpu", fullgraph=True, options=options)

@@ -1,0 +1,14 @@
+"""What each op does to padding: one rule for each op that can have a padded tensor."""
+
+from tpu_compile.padding.rules import (  # noqa: F401  (each registers its rules)
+    attention,
+    creation,
+    elementwise,
+    indexing,
+    joining,
+    normalization,
+    product,
+    reduction,
+    view,
+)
+from tpu_compile.padding.rules.registry import find as find
