@@ -178,7 +178,7 @@ class _Padded:
             results = self.run([*mine, *lengths])
             for i, how in outputs:
                 if is_argument[i]:
-                    results[i] = args[how]
+                    results[i] = args[self.outputs[i]]
                 else:
                     results[i] = how(results[i]) if callable(how) else how
             return results

@@ -104,8 +104,8 @@ def slice_scatter(g: PaddedGraph, node: fx.Node) -> Layout:
         inside = (*others[:dim], new, *others[dim + 1 :])
         size = g.concrete(new.size)
         shape = [g.concrete(d.size) for d in inside]
-        args = (x, dim, at, size)
-        old = g.insert(node, tpu.slice_at.default, *args, layout=inside, dtype=dtype)
+        read = (x, dim, at, size)
+        old = g.insert(node, tpu.slice_at.default, *read, layout=inside, dtype=dtype)
         full, kind = aten.full.default, torch.bool
         kwargs = {"dtype": kind}
         yes = g.insert(node, full, shape, True, layout=inside, dtype=kind, kwargs=kwargs)
