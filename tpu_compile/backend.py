@@ -78,13 +78,10 @@ def tpu(
     if mode is not None and mode not in MODES:
         raise UnsupportedMode(mode=mode, why="torch.compile has no such mode.", valid=MODES)
     settings = settings_for(opts)
-    compile_log.frame(gm, opts.on_recompile)
     _report_graph_break(gm, opts)
 
     placement = Placement.of(gm, opts.mesh, opts.shardings) if settings.topology else None
-    rounded = (
-        buckets.assign(opts.buckets, torch_internals.dynamic_inputs(gm)) if opts.buckets else {}
-    )
+    rounded = buckets.assign(opts.buckets, torch_internals.dynamic_inputs(gm))
 
     def compiler(kind: str) -> torch_internals.StoringCompiler:
         def compile_one(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Program:
@@ -101,8 +98,9 @@ def tpu(
         return torch_internals.StoringCompiler(Program, compile_one)
 
     before = sum(compile_log.stage_times().values())
-    with program.collected() as programs:
-        compiled = through_aot(gm, example_inputs, compiler, _cache_tag(opts, settings))
+    with compile_log.frame(gm, opts.on_recompile), program.collected() as programs:
+        tag = _cache_tag(opts, settings, rounded)
+        compiled = through_aot(gm, example_inputs, compiler, tag)
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)
     return _shortest(compiled, programs)
@@ -150,14 +148,15 @@ def through_aot(
 read_options = options.read
 
 
-def _cache_tag(opts: Options, settings: Settings) -> str | None:
+def _cache_tag(opts: Options, settings: Settings, rounded: dict[str, Any]) -> str | None:
     """What a cached program depends on beside its graph, or None where it must not be cached."""
     if not opts.cache or opts.dump_dir is not None or opts.passes_after:
         return None  # a dump shows every step; a plug-in's passes may change under the same name
     if settings.topology is not None:
         return None  # names and shardings of arguments are not in a stored graph
     order = [p.name for p in pipeline.DEFAULT]
-    parts = (__version__, jax.__version__, order, settings, opts.cache_key, _source_digest())
+    asked = (settings, opts.cache_key, rounded)
+    parts = (__version__, jax.__version__, order, *asked, _source_digest())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +66,23 @@ def reset() -> None:
         _compiles.clear()
 
 
-def frame(gm: fx.GraphModule, policy: str) -> None:
-    """Records a compile by Dynamo, and warns of it or forbids it where it is not the first."""
+@contextlib.contextmanager
+def frame(gm: fx.GraphModule, policy: str) -> Iterator[None]:
+    """Records a compile by Dynamo, and warns of it or forbids it where it is not the first.
+
+    One that does not come to its end is no compile: Dynamo starts again when AOTAutograd finds
+    that a number could have been a tensor.
+    """
     reason = torch_internals.recompile_reason()
     where = torch_internals.where(gm)
-    _record(Compile(where, reason or "first compile", "frame", reason is not None), policy)
+    entry = Compile(where, reason or "first compile", "frame", reason is not None)
+    _record(entry, policy)
+    try:
+        yield
+    except BaseException:
+        with _lock:
+            _compiles[:] = [c for c in _compiles if c is not entry]
+        raise
 
 
 def new_shape(where: str, kind: str, args: Sequence[Any], policy: str) -> None:

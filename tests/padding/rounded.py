@@ -17,7 +17,9 @@ def garbage(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.full(shape, torch.iinfo(dtype).max, dtype=dtype)
 
 
-def compile_with(fn: Callable[..., Any], buckets: dict[str, list[int]]) -> Callable[..., Any]:
+def compile_with(
+    fn: Callable[..., Any], buckets: dict[str, list[int]], **kwargs: Any
+) -> Callable[..., Any]:
     """``fn`` compiled whole, with buckets, with no eager fallback."""
     options = {"fallback": "error", "buckets": buckets}
-    return torch.compile(fn, backend="tpu", fullgraph=True, options=options)
+    return torch.compile(fn, backend="tpu", fullgraph=True, options=options, **kwargs)
