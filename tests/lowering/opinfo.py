@@ -409,3 +409,30 @@ def samples(op: OpInfo, dtype: torch.dtype, *, requires_grad: bool) -> list[Samp
     step = max(1, len(every) / SAMPLES)
     picks = sorted({int(i * step) for i in range(min(SAMPLES, len(every)))})
     return [every[i] for i in picks]
+
+
+@dataclass
+class Call:
+    """One sample as a function of its tensors alone."""
+
+    op: OpInfo
+    sample: SampleInput
+    first_only: bool = False
+
+    def __post_init__(self) -> None:
+        self.mutates = EXPECT.get(self.op.full_name, Expect()).mutates
+        tree = (self.sample.input, self.sample.args, self.sample.kwargs)
+        self.leaves, self.spec = pytree.tree_flatten(tree)
+        self.tensors = [
+            t.detach().requires_grad_(t.requires_grad)
+            for t in self.leaves
+            if isinstance(t, torch.Tensor)
+        ]
+
+    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        feed = iter(t.clone() for t in tensors) if self.mutates else iter(tensors)
+        leaves = [next(feed) if isinstance(v, torch.Tensor) else v for v in self.leaves]
+        x, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        out = self.sample.output_process_fn_grad(self.op.op(x, *args, **kwargs))
+        outs = [t.clone() for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+        return outs[:1] if self.first_only else outs

@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import helpers
 import opinfo
 import pytest
 import torch
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
-from torch.utils import _pytree as pytree
+from opinfo import Call
 
 # Compiling takes most of the time, and the rules are the same at every level.
 FAST = {"xla_backend_optimization_level": 0}
-
-
-@dataclass
-class Call:
-    """One sample as a function of its tensors alone."""
-
-    op: OpInfo
-    sample: SampleInput
-    first_only: bool = False
-
-    def __post_init__(self) -> None:
-        self.mutates = opinfo.EXPECT.get(self.op.full_name, opinfo.Expect()).mutates
-        tree = (self.sample.input, self.sample.args, self.sample.kwargs)
-        self.leaves, self.spec = pytree.tree_flatten(tree)
-        self.tensors = [
-            t.detach().requires_grad_(t.requires_grad)
-            for t in self.leaves
-            if isinstance(t, torch.Tensor)
-        ]
-
-    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        feed = iter(t.clone() for t in tensors) if self.mutates else iter(tensors)
-        leaves = [next(feed) if isinstance(v, torch.Tensor) else v for v in self.leaves]
-        x, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        out = self.sample.output_process_fn_grad(self.op.op(x, *args, **kwargs))
-        outs = [t.clone() for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-        return outs[:1] if self.first_only else outs
 
 
 def batch(calls: Sequence[Call]) -> tuple[Callable[..., Any], list[torch.Tensor]]:

@@ -1,4 +1,4 @@
-"""Puts the worst there can be into padding, and this folder on the path, for what tests share."""
+"""Puts the worst there can be into padding, and what tests share on the path."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from tpu_compile.padding import bucketed
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "lowering")]
 
-from rounded import garbage
+from rounded import garbage  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,12 @@ def garbage(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def compile_with(
-    fn: Callable[..., Any], buckets: dict[str, list[int]], **kwargs: Any
+    fn: Callable[..., Any],
+    buckets: dict[str, list[int]],
+    *,
+    dynamic: bool | None = None,
+    **options: Any,
 ) -> Callable[..., Any]:
-    """``fn`` compiled whole, with buckets, with no eager fallback."""
-    options = {"fallback": "error", "buckets": buckets}
-    return torch.compile(fn, backend="tpu", fullgraph=True, options=options, **kwargs)
+    """``fn`` compiled whole, with buckets, with no eager fallback unless asked for."""
+    options = {"fallback": "error", "buckets": buckets, **options}
+    return torch.compile(fn, backend="tpu", fullgraph=True, dynamic=dynamic, options=options)

@@ -17,13 +17,14 @@ from transformers import (
 )
 
 import tpu_compile
+from tpu_compile.backend import read_options
 from tpu_compile.errors import InvalidOption
 
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 64,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
 }
 
@@ -163,4 +164,4 @@ def test_static_shapes_have_no_buckets() -> None:
 )
 def test_bad_buckets(buckets: Any) -> None:
     with pytest.raises(InvalidOption, match=r"Valid: \{'seq': \[128, 256, 512\]\}"):
-        tpu_compile.backend.read_options({"buckets": buckets})
+        read_options({"buckets": buckets})

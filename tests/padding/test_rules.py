@@ -31,6 +31,7 @@ KINDS = {
     "q": lambda n: torch.randn(B, n, 2, 4),
     "k": lambda n: torch.randn(B, n, 2, 4),
     "image": lambda n: torch.randn(B, n, 3, 5).transpose(1, 2),
+    "images": lambda n: torch.randn(n, 3, 4, 6),
     "kernel": lambda n: torch.randn(4, 3, 3, 3),
 }
 
@@ -106,6 +107,12 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "convolution": ("image kernel", lambda x, w: F.conv2d(x, w, padding=1, stride=(2, 1))),
     "triangles": ("x y", lambda x, y: (x @ y.mT).tril().sum(-1) + (x @ y.mT).triu(1).sum(-1)),
+    "pools": (
+        "images",
+        lambda x: (F.max_pool2d(x, 2), F.avg_pool2d(x, 3), F.pad(x, (1, 1, 1, 1), "reflect")),
+    ),
+    "batch norm": ("images", lambda x: F.batch_norm(x.detach(), torch.zeros(3), torch.ones(3))),
+    "several results": ("x", lambda x: torch.frexp(x.detach())),
     "copies": ("x", lambda x: (x.clone(), x.to(torch.float64), x.contiguous(), x.detach())),
     "views": ("x", lambda x: (x.mT, x.unsqueeze(1), x[:, None].squeeze(1), x.unflatten(2, (2, 3)))),
     "parts": ("x", lambda x: (*x.chunk(2, -1), *x.unbind(0), *x.split([1, 5], 2))),
@@ -120,6 +127,7 @@ REFUSED: dict[str, tuple[str, Callable[..., Any]]] = {
     "merged the other way": ("x", lambda x: x.reshape(-1, D) + x.transpose(0, 1).reshape(-1, D)),
     "position in a merged size": ("x", lambda x: x.reshape(-1, D).argmax(0)),
     "running over a merged size": ("x", lambda x: x.reshape(-1, D).cumsum(0)),
+    "space of a pool": ("image", lambda x: F.max_pool2d(x, 2)),
     "median": ("x", lambda x: x.median(1).values),
     "write at indices": ("row few", lambda r, f: torch.zeros(9).index_put((r.long(),), r)),
 }
@@ -175,7 +183,7 @@ def _run(f: Callable[..., Any], args: list[Tensor]) -> tuple[list[Tensor], list[
 @pytest.mark.parametrize("name", CASES)
 def test_padding_changes_nothing(name: str) -> None:
     kinds, f = CASES[name]
-    g = compile_with(f, {"seq": [8, 16], "*.2": [8, 16]})
+    g = compile_with(f, {"batch": [8, 16], "seq": [8, 16], "*.2": [8, 16]})
     tpu_compile.compile_log.reset()
     for n in LENGTHS:
         args = _inputs(kinds, n)
@@ -193,6 +201,6 @@ def test_padding_changes_nothing(name: str) -> None:
 def test_refused(name: str) -> None:
     kinds, f = REFUSED[name]
     with pytest.raises(Exception, match="rounded up to buckets") as caught:
-        compile_with(f, {"seq": [8, 16], "*.2": [8, 16]})(*_inputs(kinds, 5))
+        compile_with(f, {"batch": [8, 16], "seq": [8, 16], "*.2": [8, 16]})(*_inputs(kinds, 5))
     assert PaddingRefused.__name__ in f"{caught.type.__name__} {caught.value!r}"
     assert "test_rules.py" in str(caught.value)

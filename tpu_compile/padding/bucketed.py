@@ -132,8 +132,8 @@ def _value(v: Any, bound: Bound) -> Any:
     return v.kind(v.expr.xreplace(dict(bound))) if isinstance(v, Number) else v
 
 
-def _layout_of(t: torch.Tensor) -> Any:
-    return (*t.shape, *t.stride(), t.storage_offset())
+def _layout_of(a: Any) -> Any:
+    return (*a.shape, *a.stride(), a.storage_offset()) if isinstance(a, torch.Tensor) else a
 
 
 @dataclass

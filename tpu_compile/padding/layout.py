@@ -56,6 +56,8 @@ def same(a: sympy.Expr, b: sympy.Expr) -> bool:
 
 def dim(factors: Sequence[sympy.Expr], symbols: Collection[sympy.Symbol]) -> Dim:
     """A dimension with neighbours that have no padding merged into one factor."""
+    if 0 in factors:
+        return Dim((sympy.Integer(0),))
     merged: list[sympy.Expr] = []
     for f in factors:
         if f == 1:

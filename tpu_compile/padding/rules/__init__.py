@@ -6,6 +6,7 @@ from tpu_compile.padding.rules import (  # noqa: F401  (each registers its rules
     elementwise,
     indexing,
     joining,
+    neighbourhood,
     normalization,
     product,
     reduction,

@@ -17,10 +17,13 @@ aten, prims = torch.ops.aten, torch.ops.prims
 _UNTAGGED = (
     aten._to_copy.default,
     aten.alias.default,
+    aten.complex.default,
     aten.copy.default,
     aten.detach.default,
     aten.fill.Scalar,
     aten.fill.Tensor,
+    aten.floor_divide.default,
+    aten.frexp.Tensor,
     aten.lift_fresh_copy.default,
     aten.view.dtype,
     prims.where.default,
@@ -33,14 +36,16 @@ def is_elementwise(target: Any) -> bool:
 
 
 @pads(*_UNTAGGED)
-def elementwise(g: PaddedGraph, node: fx.Node) -> Layout:
+def elementwise(g: PaddedGraph, node: fx.Node) -> Any:
     """Operands of any number, broadcast; numbers among them are values, not sizes."""
     if node.target is aten.view.dtype and _width(node) != _width(node.args[0]):
         g.refuse(node, "it changes the number of elements")
     node.args = fx.node.map_aggregate(node.args, g.true_number)
     node.kwargs = fx.node.map_aggregate(node.kwargs, g.true_number)
     operands = [n for n in node.all_input_nodes if is_tensor(n.meta.get("val"))]
-    return join(g, node, [g.layout(n) for n in operands])
+    layout = join(g, node, [g.layout(n) for n in operands])
+    val = node.meta["val"]
+    return tuple(layout for _ in val) if isinstance(val, tuple | list) else layout
 
 
 def _width(node: Any) -> int:

@@ -130,7 +130,7 @@ def scatter(g: PaddedGraph, node: fx.Node) -> Layout:
     )
 
 
-@pads(aten.index.Tensor)
+@pads(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index(g: PaddedGraph, node: fx.Node) -> Layout:
     """``x[i, :, j]``: the indices' broadcast, in place of the dimensions they index."""
     layout = g.layout(node.args[0])  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def _from_true_end(g: PaddedGraph, node: fx.Node, index: fx.Node, dim: Dim) -> f
     return g.insert(node, aten.where.self, below, moved, index, layout=layout, dtype=dtype)
 
 
-@pads(aten.index_put.default)
+@pads(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(g: PaddedGraph, node: fx.Node) -> Layout:
     """Adds values at indices: zeros for those in padding. Writing them would leave a trace."""
     layout = g.layout(node.args[0])  # type: ignore[arg-type]

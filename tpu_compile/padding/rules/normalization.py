@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 
@@ -41,6 +42,15 @@ def layer_norm_backward(g: PaddedGraph, node: fx.Node) -> tuple[Layout | None, .
         node.update_arg(i, g.filled(node, args[i], 0, range(lead), rows))
     weights = plain(layout[lead:])
     return plain((*rows, *layout[lead:])), weights, weights
+
+
+@pads(aten._native_batch_norm_legit_no_training.default)
+def batch_norm(g: PaddedGraph, node: fx.Node) -> tuple[Layout, Layout, Layout]:
+    """By statistics that are given, so one element at a time."""
+    layout = g.layout(node.args[0])  # type: ignore[arg-type]
+    unpadded(g, node, layout, [1], "channels of a padded size")
+    none: Layout = (Dim((sympy.Integer(0),)),)
+    return layout, none, none
 
 
 @pads(aten.native_group_norm.default)

@@ -49,6 +49,13 @@ def addmm(g: PaddedGraph, node: fx.Node) -> Layout:
     return join(g, node, [g.layout(x), _contract(g, node, 1, -1, -2)])
 
 
+@pads(aten.addmv.default)
+def addmv(g: PaddedGraph, node: fx.Node) -> Layout:
+    """``mv`` and a summand that is broadcast."""
+    x: Any = node.args[0]
+    return join(g, node, [g.layout(x), _contract(g, node, 1, -1, -1)])
+
+
 @pads(aten.convolution.default)
 def convolution(g: PaddedGraph, node: fx.Node) -> Layout:
     """The padding continues the zeros around the input."""
