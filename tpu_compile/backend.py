@@ -38,6 +38,7 @@ from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
 from tpu_compile.passes import pipeline
 from tpu_compile.passes.functional_random import RANDOM_OPS, functional_random
+from tpu_compile.passes.recompute_batch_norm import recompute_batch_norm
 from tpu_compile.placement import Placement
 from tpu_compile.program import Program
 
@@ -210,8 +211,9 @@ def _tpu_attached() -> bool:
 
 
 def _partition(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
-    if functional_random.run(joint):
-        joint.recompile()
+    for p in (functional_random, recompute_batch_norm):
+        if p.run(joint):
+            joint.recompile()
     # torch takes attention that drops something apart itself: this one does not.
     with torch_internals.drawing_nothing(ATTENTION):
         return min_cut_rematerialization_partition(joint, inputs, **kwargs)

@@ -90,7 +90,7 @@ class UNet(nn.Module):
         self.exit = nn.Conv2d(first, colours, 3, padding=1)
 
     def forward(self, images: Tensor, steps: Tensor) -> Tensor:
-        time = self.time(embed_steps(steps, self.embedding))
+        time = self.time(embed_steps(steps, self.embedding).to(images.dtype))
         x = self.entry(images)
         skips = []
         for block, shrink in zip(self.down, self.shrink, strict=True):
