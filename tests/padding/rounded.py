@@ -27,3 +27,18 @@ def compile_with(
     """``fn`` compiled whole, with buckets, with no eager fallback unless asked for."""
     options = {"fallback": "error", "buckets": buckets, **options}
     return torch.compile(fn, backend="tpu", fullgraph=True, dynamic=dynamic, options=options)
+
+
+def results(
+    f: Callable[..., Any], args: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """What a function returns, and gradients of the arguments that want one, at one cotangent."""
+    out = f(*args)
+    outs = [out] if isinstance(out, torch.Tensor) else list(out)
+    wanted = [o for o in outs if o.requires_grad and o.is_floating_point()]
+    leaves = [a for a in args if a.requires_grad]
+    if not wanted or not leaves:
+        return outs, []
+    torch.manual_seed(1)
+    cotangents = [torch.randn_like(o) for o in wanted]
+    return outs, list(torch.autograd.grad(wanted, leaves, cotangents, allow_unused=True))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from opinfo import EXPECT, Call, Expect, by_name
-from rounded import compile_with
+from rounded import compile_with, results
 from torch._dynamo import exc
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
@@ -50,19 +50,6 @@ def _has_sizes(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.numel() > 1
 
 
-def _results(
-    f: Any, tensors: list[torch.Tensor]
-) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
-    outs = f(*tensors)
-    wanted = [o for o in outs if o.requires_grad and o.is_floating_point()]
-    leaves = [t for t in tensors if t.requires_grad]
-    if not wanted or not leaves:
-        return outs, []
-    torch.manual_seed(1)
-    cotangents = [torch.randn_like(o) for o in wanted]
-    return outs, list(torch.autograd.grad(wanted, leaves, cotangents, allow_unused=True))
-
-
 def _rounded(call: Call, size: int) -> tuple[str, list[torch.Tensor]]:
     """Compiles and runs with all dimensions of one size rounded up.
 
@@ -77,7 +64,7 @@ def _rounded(call: Call, size: int) -> tuple[str, list[torch.Tensor]]:
     buckets = {f"*.{d}": [size + SLACK] for d in range(8)}
     f = compile_with(lambda *xs: call(*xs), buckets, fallback="warn", compiler_options=FAST)
     try:
-        outs, grads = _results(f, tensors)
+        outs, grads = results(f, tensors)
     except Exception as err:
         if "rounded up to buckets" in str(err):
             return "refused", []
@@ -98,7 +85,7 @@ def test_equal_or_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucketed.Bucketed, "_build", lambda *a: built.append(a) or build(*a))
     outcomes = set()
     for call in _calls(op):
-        outs, grads = _results(call, call.tensors)
+        outs, grads = results(call, call.tensors)
         wanted = [*outs, *(g for g in grads if g is not None)]
         for size in sorted({n for n in call.tensors[0].shape if n > 1}):
             torch._dynamo.reset()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from rounded import compile_with
+from rounded import compile_with, results
 from torch import Tensor
 
 import tpu_compile
@@ -168,18 +168,6 @@ def _inputs(kinds: str, n: int) -> list[Tensor]:
     return tensors
 
 
-def _run(f: Callable[..., Any], args: list[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
-    outs = f(*args)
-    outs = list(outs) if isinstance(outs, tuple) else [outs]
-    wanted = [o for o in outs if o.requires_grad]
-    leaves = [a for a in args if a.requires_grad]
-    if not wanted or not leaves:
-        return outs, []
-    torch.manual_seed(1)
-    cotangents = [torch.randn_like(o) for o in wanted]
-    return outs, list(torch.autograd.grad(wanted, leaves, cotangents, allow_unused=True))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_padding_changes_nothing(name: str) -> None:
     kinds, f = CASES[name]
@@ -187,7 +175,7 @@ def test_padding_changes_nothing(name: str) -> None:
     tpu_compile.compile_log.reset()
     for n in LENGTHS:
         args = _inputs(kinds, n)
-        (got, grads), (want, wanted) = _run(g, args), _run(f, args)
+        (got, grads), (want, wanted) = results(g, args), results(f, args)
         for a, e in zip(got, want, strict=True):
             torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-5, check_stride=True)
         for a, e in zip(grads, wanted, strict=True):
