@@ -53,8 +53,9 @@ class Window:
         every = [[*v] if len(v) == rank else [*v] * rank for v in (stride, padding, dilation)]
         precision = ctx.matmul_precision if wide else "DEFAULT"
         # XLA:CPU takes up to twice as long for a strided 1x1 convolution (56x56, stride 2: 72 ms
-        # instead of 38; its input's gradient: 78 instead of 35).
-        return Window(every[0], every[1], every[2], groups, precision, cuts=ctx.target == "cpu")
+        # instead of 38; its input's gradient: 78 instead of 35). Small floats stay a convolution.
+        cuts = ctx.target == "cpu" and wide
+        return Window(every[0], every[1], every[2], groups, precision, cuts)
 
     def is_product(self, weight: Value, small: Sequence[int]) -> bool:
         """Whether it is a matrix product over channels, at each place by itself."""
