@@ -27,8 +27,7 @@ LONG = 512  # elements of the small side from which the batch is summed after th
 class Window:
     """The geometry of a convolution: [N, I, *large] by [O, I/groups, *kernel] to [N, O, *small].
 
-    A transposed convolution is the map from small to large, with the same weight. ``cuts`` says
-    whether a product over channels leaves out what a stride skips, or a convolution does.
+    A transposed convolution is the map from small to large, with the same weight.
     """
 
     stride: list[int]
@@ -36,7 +35,6 @@ class Window:
     dilation: list[int]
     groups: int
     precision: str
-    cuts: bool
 
     @staticmethod
     def of(
@@ -51,27 +49,24 @@ class Window:
         rank = len(shape_of(weight)) - 2
         wide = dtype_of(weight).itemsize >= 4
         every = [[*v] if len(v) == rank else [*v] * rank for v in (stride, padding, dilation)]
-        precision = ctx.matmul_precision if wide else "DEFAULT"
-        # XLA:CPU takes up to twice as long for a strided 1x1 convolution (56x56, stride 2: 72 ms
-        # instead of 38; its input's gradient: 78 instead of 35). Small floats stay a convolution.
-        cuts = ctx.target == "cpu" and wide
-        return Window(every[0], every[1], every[2], groups, precision, cuts)
+        return Window(
+            every[0], every[1], every[2], groups, ctx.matmul_precision if wide else "DEFAULT"
+        )
 
-    def is_product(self, weight: Value, small: Sequence[int]) -> bool:
+    def is_product(self, weight: Value, x: Value, size: Sequence[int]) -> bool:
         """Whether it is a matrix product over channels, at each place by itself."""
         return (
             self.groups == 1
             and math.prod(shape_of(weight)[2:]) == 1
             and not any(self.padding)
-            and (self.cuts or all(s == 1 for s in self.stride))
-            and 0 not in small
+            and tuple(size) == shape_of(x)[2:]
         )
 
 
 def forward(x: Value, weight: Value, w: Window, size: Sequence[int]) -> Value:
     """From large to small, of the given spatial size."""
-    if w.is_product(weight, size):
-        return _mixed_channels(_cut(x, w, size), weight, 1, w.precision)
+    if w.is_product(weight, x, size):
+        return _mixed_channels(x, weight, 1, w.precision)
     large, kernel = shape_of(x)[2:], shape_of(weight)[2:]
     pads = []
     for n, small, k, s, p, d in zip(
@@ -83,8 +78,8 @@ def forward(x: Value, weight: Value, w: Window, size: Sequence[int]) -> Value:
 
 def backward(grad: Value, weight: Value, w: Window, size: Sequence[int]) -> Value:
     """From small to large, of the given spatial size: the gradient of ``forward``'s input."""
-    if w.is_product(weight, shape_of(grad)[2:]):
-        return _spread(_mixed_channels(grad, weight, 0, w.precision), w, size)
+    if w.is_product(weight, grad, size):
+        return _mixed_channels(grad, weight, 0, w.precision)
     small, kernel = shape_of(grad)[2:], shape_of(weight)[2:]
     pads = []
     for n, large, k, s, p, d in zip(
@@ -176,24 +171,6 @@ def _mixed_channels(x: Value, weight: Value, contract: int, precision: str) -> V
         dtype=math_dtype(dtype_of(x)),
     )
     return transpose(out, [1, 0, *range(2, len(shape_of(out)))])
-
-
-def _cut(x: Value, w: Window, size: Sequence[int]) -> Value:
-    """The places of a value that a stride reaches."""
-    if shape_of(x)[2:] == tuple(size):
-        return x
-    stop = [(m - 1) * s + 1 for m, s in zip(size, w.stride, strict=True)]
-    start = [0] * len(shape_of(x))
-    return builder.slice_(x, start, [*shape_of(x)[:2], *stop], [1, 1, *w.stride])
-
-
-def _spread(x: Value, w: Window, size: Sequence[int]) -> Value:
-    """What ``_cut`` has left at its places, with zeros at the others."""
-    if shape_of(x)[2:] == tuple(size):
-        return x
-    after = [n - (m - 1) * s - 1 for n, m, s in zip(size, shape_of(x)[2:], w.stride, strict=True)]
-    none = [0] * len(shape_of(x))
-    return builder.pad(x, none, [0, 0, *after], 0, [0, 0, *(s - 1 for s in w.stride)])
 
 
 def _swapped(weight: Value, groups: int) -> Value:

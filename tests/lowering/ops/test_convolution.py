@@ -44,57 +44,6 @@ def test_a_1x1_kernel(stride: int) -> None:
     check(lambda x, w: F.conv_transpose2d(x, w, stride=stride), x, leaf(4, 8, 1, 1))
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("n", [1, 2, 7])
-def test_a_1x1_kernel_with_a_stride(rank: int, n: int) -> None:
-    conv = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
-    transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
-    size, stride = [n, 8, 9][:rank], (3, 2, 1)[:rank]
-    weight = leaf(6, 4, *[1] * rank)
-    check(lambda x, w, b: conv(x, w, b, stride), leaf(2, 4, *size), weight, leaf(6), **CLOSE)
-    extra = (2, 0, 0)[:rank]
-    check(
-        lambda x, w, b: transposed(x, w, b, stride, output_padding=extra),
-        leaf(2, 6, *size),
-        weight,
-        leaf(4),
-        **CLOSE,
-    )
-
-
-def test_a_1x1_kernel_with_extra_output() -> None:
-    # torch allows an output padding below the dilation, with no stride
-    check(
-        lambda x, w, b: F.conv_transpose2d(x, w, b, output_padding=1, dilation=2),
-        leaf(2, 4, 5, 5),
-        leaf(4, 8, 1, 1),
-        leaf(8),
-        **CLOSE,
-    )
-
-
-def test_an_empty_batch_and_a_1x1_kernel_with_a_stride() -> None:
-    check(lambda x, w: F.conv2d(x, w, stride=2), leaf(0, 4, 5, 5), leaf(8, 4, 1, 1), **CLOSE)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_other_types_of_a_1x1_kernel_with_a_stride(dtype: torch.dtype) -> None:
-    x, weight = torch.randn(2, 16, 6, 7).to(dtype), torch.randn(8, 16, 1, 1).to(dtype)
-    (actual,) = helpers.run_lowered(lambda x, w: F.conv2d(x, w, stride=2), [x, weight])
-    exact = F.conv2d(x.double(), weight.double(), stride=2)
-    torch.testing.assert_close(actual, exact.to(dtype))
-
-
-def test_a_1x1_kernel_is_a_product() -> None:
-    x, weight = torch.randn(2, 4, 6, 7), torch.randn(8, 4, 1, 1)
-    for stride in (1, 2):
-        text = helpers.lower(
-            lambda x, w, s=stride: F.conv2d(x, w, stride=s), [x, weight], keep_text=True
-        ).stablehlo
-        assert "stablehlo.dot_general" in text
-        assert "stablehlo.convolution" not in text
-
-
 def test_a_stride_beyond_the_kernel() -> None:
     check(lambda x, w: F.conv2d(x, w, stride=4), leaf(2, 4, 7, 6), leaf(8, 4, 3, 2), **CLOSE)
 
