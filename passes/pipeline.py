@@ -9,9 +9,15 @@ from torch import fx
 
 from tpu_compile.errors import BrokenGraph, InvalidPass, PassFailed
 from tpu_compile.passes.base import Pass
+from tpu_compile.passes.functional_random import functional_random
+from tpu_compile.passes.recompute_batch_norm import recompute_batch_norm
 from tpu_compile.passes.remove_no_ops import remove_no_ops
 
+JOINT: tuple[Pass, ...] = (functional_random, recompute_batch_norm)
+"""On the joint graph, before it is split into forward and backward."""
+
 DEFAULT: tuple[Pass, ...] = (remove_no_ops,)
+"""On each graph after that."""
 
 
 def compose(extra: Mapping[str, tuple[Pass, ...]] | None = None) -> tuple[Pass, ...]:

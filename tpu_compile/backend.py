@@ -38,7 +38,6 @@ from tpu_compile.lowering.interpreter import Settings
 from tpu_compile.options import Options
 from tpu_compile.passes import pipeline
 from tpu_compile.passes.functional_random import RANDOM_OPS, functional_random
-from tpu_compile.passes.recompute_batch_norm import recompute_batch_norm
 from tpu_compile.placement import Placement
 from tpu_compile.program import Program
 
@@ -82,7 +81,7 @@ def tpu(
     _report_graph_break(gm, opts)
 
     placement = Placement.of(gm, opts.mesh, opts.shardings) if settings.topology else None
-    rounded = buckets.assign(opts.buckets, torch_internals.dynamic_inputs(gm))
+    rounded = _rounded(gm, opts)
 
     def compiler(kind: str) -> torch_internals.StoringCompiler:
         def compile_one(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Program:
@@ -105,6 +104,13 @@ def tpu(
     inner = sum(compile_log.stage_times().values()) - before
     compile_log.add_stage("aot", time.perf_counter() - start - inner)
     return _shortest(compiled, programs)
+
+
+def _rounded(gm: fx.GraphModule, opts: Options) -> dict[str, tuple[int, ...]]:
+    """The sizes that a Dynamo graph's symbols are rounded up to."""
+    if not opts.buckets:
+        return {}
+    return buckets.assign(opts.buckets, torch_internals.dynamic_inputs(gm))
 
 
 def _shortest(compiled: Callable[..., Any], programs: list[Program]) -> Callable[..., Any]:
@@ -155,7 +161,7 @@ def _cache_tag(opts: Options, settings: Settings, rounded: dict[str, Any]) -> st
         return None  # a dump shows every step; a plug-in's passes may change under the same name
     if settings.topology is not None:
         return None  # names and shardings of arguments are not in a stored graph
-    order = [p.name for p in pipeline.DEFAULT]
+    order = [p.name for p in (*pipeline.JOINT, *pipeline.DEFAULT)]
     asked = (settings, opts.cache_key, rounded)
     parts = (__version__, jax.__version__, order, *asked, _source_digest())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -211,9 +217,9 @@ def _tpu_attached() -> bool:
 
 
 def _partition(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
-    for p in (functional_random, recompute_batch_norm):
-        if p.run(joint):
-            joint.recompile()
+    changes = [p.run(joint) for p in pipeline.JOINT]
+    if any(changes):
+        joint.recompile()
     # torch takes attention that drops something apart itself: this one does not.
     with torch_internals.drawing_nothing(ATTENTION):
         return min_cut_rematerialization_partition(joint, inputs, **kwargs)

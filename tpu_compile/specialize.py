@@ -171,11 +171,11 @@ def _takes_value(user: fx.Node, scalar: fx.Node) -> bool:
         for v in (*user.args, *user.kwargs.values())
         if isinstance(v, list | tuple)
     )
-    return bool(uses) and not nested and all(str(a.type) in _VALUES for a in uses)
+    return bool(uses) and not nested and all(str(a.type) in VALUES for a in uses)
 
 
 # Argument types of a schema that take a number as a value; a Tensor is one for ops like add.
-_VALUES = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
+VALUES = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
 
 
 def bind(gm: fx.GraphModule, args: Sequence[Any]) -> dict[sympy.Symbol, Any]:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 
-def garbage(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+def garbage(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """NaN, or integers that are no index of anything."""
+    dtype = like.dtype
     if dtype == torch.bool:
         return torch.rand(shape) > 0.5
     if dtype.is_floating_point or dtype.is_complex:

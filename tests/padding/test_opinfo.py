@@ -26,6 +26,8 @@ SOME = (
     *("repeat", "roll", "scatter_add", "select_scatter", "slice_scatter", "softmax", "sort"),
     *("std", "sum", "tril", "unfold", "var_mean", "where"),
 )
+# Refused in each of these samples, or of a size that Dynamo fixes.
+NEVER = ("diagonal", "roll", "sort", "std", "unfold", "var_mean")
 RANDOM = ("bernoulli", "dropout", "empty", "multinomial", "normal", "rand", "rrelu", "uniform")
 SLACK = 3  # elements of padding
 SAMPLES = 2  # per op
@@ -70,6 +72,8 @@ def _rounded(call: Call, size: int) -> tuple[str, list[torch.Tensor]]:
             return "refused", []
         if type(err) in (exc.Unsupported, exc.UserError, exc.TorchRuntimeError):
             return "untraced", []
+        if "its size depends on data" in str(err):  # refused without buckets, too
+            return "untraced", []
         raise
     return "ran", [*outs, *(g for g in grads if g is not None)]
 
@@ -78,7 +82,9 @@ def _rounded(call: Call, size: int) -> tuple[str, list[torch.Tensor]]:
 @pytest.mark.parametrize("name", _all())
 def test_equal_or_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     op = by_name()[name]
-    if EXPECT.get(name, Expect()).why_xfail(torch.float32):
+    expect = EXPECT.get(name, Expect())
+    own = expect.tolerance(torch.float32)  # what the op needs without buckets, for its own reason
+    if expect.why_xfail(torch.float32):
         pytest.skip("fails without buckets, too")
     built: list[Any] = []
     build = bucketed.Bucketed._build
@@ -94,10 +100,7 @@ def test_equal_or_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             outcomes.add("static" if outcome == "ran" and not built else outcome)
             if outcome == "ran":
                 # Another order of sums than eager's; a padded element would be NaN.
-                torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4, equal_nan=True)
+                rtol, atol = max(1e-3, own[0] or 0), max(1e-4, own[1] or 0)
+                torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol, equal_nan=True)
     if name in SOME and name not in NEVER:
         assert "ran" in outcomes
-
-
-# Refused in each of these samples, or of a size that Dynamo fixes.
-NEVER = ("diagonal", "roll", "sort", "std", "unfold", "var_mean")

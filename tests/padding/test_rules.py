@@ -113,6 +113,16 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "batch norm": ("images", lambda x: F.batch_norm(x.detach(), torch.zeros(3), torch.ones(3))),
     "several results": ("x", lambda x: torch.frexp(x.detach())),
+    "numbers of the length": (
+        "x w v",
+        lambda x, w, v: (
+            torch.addmm(v[:4], x.view(-1, D), w, alpha=x.shape[1], beta=x.shape[1]),
+            torch.full((x.shape[1],), x.shape[1]),
+            x.clamp(max=1 / x.shape[1]),
+            x.shape[1] ** 0.5,
+        )[:3],
+    ),
+    "diagonal of the length": ("x", lambda x: (x @ x.mT).tril(x.shape[1] - 3)),
     "copies": ("x", lambda x: (x.clone(), x.to(torch.float64), x.contiguous(), x.detach())),
     "views": ("x", lambda x: (x.mT, x.unsqueeze(1), x[:, None].squeeze(1), x.unflatten(2, (2, 3)))),
     "parts": ("x", lambda x: (*x.chunk(2, -1), *x.unbind(0), *x.split([1, 5], 2))),
@@ -127,6 +137,23 @@ REFUSED: dict[str, tuple[str, Callable[..., Any]]] = {
     "merged the other way": ("x", lambda x: x.reshape(-1, D) + x.transpose(0, 1).reshape(-1, D)),
     "position in a merged size": ("x", lambda x: x.reshape(-1, D).argmax(0)),
     "running over a merged size": ("x", lambda x: x.reshape(-1, D).cumsum(0)),
+    "random below the length": ("x", lambda x: torch.randint(0, x.shape[1], (4,)) + x[0, 0, 0]),
+    "stride of the length": ("image kernel", lambda x, w: F.conv2d(x, w, stride=(1, x.shape[2]))),
+    "steps of the length": (
+        "x",
+        lambda x: torch.arange(0, 4 * x.shape[1], x.shape[1]) + x[0, 0, 0],
+    ),
+    "random, merged the other way": (
+        "x",
+        lambda x: F.dropout(x.transpose(0, 1).reshape(-1, D)) * 2,
+    ),
+    "index that does not change, merged the other way": (
+        "x table",
+        lambda x, t: (
+            x.transpose(0, 1).reshape(-1, D)
+            * F.embedding(torch.full((x.shape[1] * B,), 3), t)[:, :1]
+        ),
+    ),
     "space of a pool": ("image", lambda x: F.max_pool2d(x, 2)),
     "median": ("x", lambda x: x.median(1).values),
     "write at indices": ("row few", lambda r, f: torch.zeros(9).index_put((r.long(),), r)),
@@ -192,3 +219,11 @@ def test_refused(name: str) -> None:
         compile_with(f, {"batch": [8, 16], "seq": [8, 16], "*.2": [8, 16]})(*_inputs(kinds, 5))
     assert PaddingRefused.__name__ in f"{caught.type.__name__} {caught.value!r}"
     assert "test_rules.py" in str(caught.value)
+
+
+def test_a_scale_of_the_length_is_that_of_the_true_one() -> None:
+    f = lambda q: _attend(q, q, scale=1 / q.shape[1])  # noqa: E731
+    g = compile_with(f, {"seq": [8, 16]})
+    for n in LENGTHS:  # Dynamo traces again for each: a float argument is a constant to it
+        (q,) = _inputs("q", n)
+        torch.testing.assert_close(g(q), f(q), rtol=1e-5, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +13,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from tpu_compile import specialize
+from tpu_compile import compile_log, specialize
 from tpu_compile.padding.graph import is_tensor, sizes_of
-from tpu_compile.padding.layout import Layout, of_argument
+from tpu_compile.padding.layout import Layout, of_argument, varies
 from tpu_compile.padding.rewrite import rewrite
 from tpu_compile.specialize import Number, Spec
 
@@ -82,14 +83,16 @@ class Bucketed:
 
     def _rounds(self, val: Any) -> bool:
         return isinstance(val, Spec) and any(
-            isinstance(n, Number) and n.expr.free_symbols & set(self.symbols) for n in val.shape
+            isinstance(n, Number) and varies(n.expr, self.symbols) for n in val.shape
         )
 
     def _build(self, padded: Bound) -> _Padded:
+        start = time.perf_counter()
         g = rewrite(self.gm, self.symbols, padded)
         lengths = [(number.kind, number.expr) for number in g.lengths]
         sizes = {s: n for s, n in padded.items() if s not in self.staying}
         concrete = specialize.with_sizes(g.gm, sizes)
+        compile_log.add_stage("passes", time.perf_counter() - start)
         arguments = [self._argument(v, padded) for v in self.vals]
         outputs = []
         given = pytree.tree_leaves(self.gm.graph.output_node().args[0], is_leaf=_is_none)
@@ -101,7 +104,7 @@ class Bucketed:
     def _argument(self, val: Any, padded: Bound) -> Any:
         if self._rounds(val):
             layout = tuple(of_argument(size, self.symbols) for size in sizes_of(val))
-            return _Pad(layout, val.dtype, padded)
+            return _Pad(layout, padded)
         if isinstance(val, Number) and not _symbols(val) & self.staying:
             return _value(val, padded)
         return None
@@ -190,9 +193,9 @@ def _factors(layout: Layout, bound: Bound) -> list[int]:
     return [int(f.xreplace(dict(bound))) for d in layout for f in d.factors]
 
 
-def blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+def blank(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """What an argument is written into. No result depends on what is in it."""
-    return torch.zeros(shape, dtype=dtype)
+    return like.new_zeros(shape)
 
 
 @dataclass
@@ -200,7 +203,6 @@ class _Pad:
     """Makes a padded tensor of an argument."""
 
     layout: Layout
-    dtype: torch.dtype
     padded: Bound
 
     def at(self, bound: Bound) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -211,7 +213,7 @@ class _Pad:
         box = tuple(map(slice, valid))
 
         def pad(t: torch.Tensor) -> torch.Tensor:
-            out = blank(grid, self.dtype)
+            out = blank(t, grid)
             out[box].copy_(t.reshape(valid))
             return out.view(shape)
 
@@ -236,7 +238,7 @@ class _Cut:
         first = tuple(map(slice, stored))
 
         def cut(t: torch.Tensor) -> torch.Tensor:
-            out = torch.empty_strided(stored, stride, dtype=t.dtype)
+            out = t.new_empty_strided(stored, stride)
             return out.copy_(t.reshape(grid)[box].reshape(shape)[first]).expand(shape)
 
         return cut

@@ -52,7 +52,7 @@ class PaddedGraph:
 
     def depends(self, v: Any) -> bool:
         """Whether a size or a number changes with what is rounded up."""
-        return isinstance(v, Number) and bool(v.expr.free_symbols & set(self.symbols))
+        return isinstance(v, Number) and lay.varies(v.expr, self.symbols)
 
     def concrete(self, size: sympy.Expr) -> int:
         """A padded size as a number."""
@@ -133,7 +133,7 @@ class PaddedGraph:
         for d in range(len(layout)) if dims is None else dims:
             factors = layout[d].factors
             for i, factor in enumerate(factors):
-                if not factor.free_symbols & set(self.symbols):
+                if not lay.varies(factor, self.symbols):
                     continue
                 inner = self.concrete(sympy.Mul(*factors[i + 1 :]))
                 number = fill(dtype) if callable(fill) else fill
@@ -142,10 +142,6 @@ class PaddedGraph:
                 op = tpu.fill_padding.default
                 out = self.insert(user, op, *args, layout=layout, dtype=dtype)
         return out
-
-    def replace(self, node: fx.Node, new: fx.Node) -> None:
-        """Puts a node in another's place, which is left dead."""
-        node.replace_all_uses_with(new)
 
 
 def is_tensor(val: Any) -> bool:

@@ -23,8 +23,8 @@ class Dim:
 
     Attributes:
         factors: sizes whose product is the dimension's, outermost first.
-        constant: whether the tensor has the same values all along it, or independent random ones:
-            such a dimension is valid however its padding lies.
+        constant: whether the tensor has the same values all along it, padding included: such a
+            dimension is valid however its padding lies.
     """
 
     factors: tuple[sympy.Expr, ...]
@@ -37,11 +37,17 @@ class Dim:
 
     def padded(self, symbols: Collection[sympy.Symbol]) -> bool:
         """Whether there is padding in it, where these symbols are rounded up."""
-        return any(f.free_symbols & set(symbols) for f in self.factors)
+        return any(varies(f, symbols) for f in self.factors)
 
 
 Layout = tuple[Dim, ...]
 ONE = Dim(())
+"""A dimension of one element."""
+
+
+def varies(size: sympy.Expr, symbols: Collection[sympy.Symbol]) -> bool:
+    """Whether a size changes with some symbols."""
+    return not size.free_symbols.isdisjoint(symbols)
 
 
 def expr_of(v: Any) -> sympy.Expr:
@@ -62,8 +68,7 @@ def dim(factors: Sequence[sympy.Expr], symbols: Collection[sympy.Symbol]) -> Dim
     for f in factors:
         if f == 1:
             continue
-        plain = not f.free_symbols & set(symbols)
-        if merged and plain and not merged[-1].free_symbols & set(symbols):
+        if merged and not varies(f, symbols) and not varies(merged[-1], symbols):
             merged[-1] *= f
         else:
             merged.append(f)
@@ -87,13 +92,13 @@ def of_argument(size: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> Dim:
         size: of the dimension.
         symbols: those that are rounded up, outermost first.
     """
-    if not size.free_symbols & set(symbols):
+    if not varies(size, symbols):
         return whole(size)
     parts = sympy.Mul.make_args(sympy.factor(size))
-    plain = [p for p in parts if not p.free_symbols & set(symbols)]
-    rest = [p for p in parts if p.free_symbols & set(symbols)]
-    rest.sort(key=lambda p: min(symbols.index(s) for s in p.free_symbols & set(symbols)))
-    return dim([sympy.Mul(*plain), *rest], symbols)
+    fixed = [p for p in parts if not varies(p, symbols)]
+    rest = [p for p in parts if varies(p, symbols)]
+    rest.sort(key=lambda p: min(i for i, s in enumerate(symbols) if s in p.free_symbols))
+    return dim([sympy.Mul(*fixed), *rest], symbols)
 
 
 def plain(layout: Layout) -> Layout:
@@ -130,7 +135,7 @@ def viewed(
             if _divides(f, need):
                 taken.append(f)
                 need = sympy.cancel(need / f)
-            elif not f.free_symbols & set(symbols) and (part := _common(f, need)) != 1:
+            elif not varies(f, symbols) and (part := sympy.gcd(f, need)) != 1:
                 taken.append(part)
                 left.insert(0, (sympy.cancel(f / part), same_along))
                 need = sympy.cancel(need / part)
@@ -144,10 +149,4 @@ def viewed(
 def _divides(f: sympy.Expr, size: sympy.Expr) -> bool:
     if f.is_Integer and size.is_Integer:
         return int(size) % int(f) == 0
-    numerator, denominator = sympy.fraction(sympy.cancel(size / f))
-    del numerator
-    return bool(denominator == 1)
-
-
-def _common(f: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
-    return sympy.gcd(f, size)
+    return bool(sympy.fraction(sympy.cancel(size / f))[1] == 1)

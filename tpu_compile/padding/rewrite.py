@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,15 @@ import sympy
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from tpu_compile.errors import RuleMismatch
 from tpu_compile.padding import rules
 from tpu_compile.padding.graph import PaddedGraph, is_tensor, sizes_of, spec_of
-from tpu_compile.padding.layout import Layout, of_argument, whole
+from tpu_compile.padding.layout import Dim, Layout, of_argument, same, whole
 from tpu_compile.padding.rules.elementwise import elementwise, is_elementwise
-from tpu_compile.specialize import Number, Spec, copy_graph
+from tpu_compile.padding.rules.registry import Rule
+from tpu_compile.specialize import VALUES, Number, Spec, copy_graph
+
+ELEMENTWISE = Rule(elementwise)
 
 
 def rewrite(
@@ -34,6 +39,7 @@ def rewrite(
 
     Raises:
         PaddingRefused: for an op with no rule, or whose rule declines.
+        RuleMismatch: for a rule that is wrong about sizes.
     """
     g = PaddedGraph(copy_graph(gm), tuple(symbols), padded)
     for node in list(g.gm.graph.nodes):
@@ -57,15 +63,51 @@ def _visit(g: PaddedGraph, node: fx.Node) -> Any:
     val = node.meta.get("val")
     if isinstance(val, Number | int | float | bool):
         return None  # of sizes: what needs it as a value asks for it
-    if str(node.target) == "<built-in function getitem>":
+    if node.target is operator.getitem:
         of: Any = node.args[0]
         return g.layouts[of][node.args[1]]
     if not _touched(g, node):
         return _untouched(val)
-    rule = rules.find(node.target) or (elementwise if is_elementwise(node.target) else None)
+    rule = rules.find(node.target) or (ELEMENTWISE if is_elementwise(node.target) else None)
     if rule is None:
         g.refuse(node, "it has no rule for padding")
-    return rule(g, node)
+    _settle_numbers(g, node, rule.sizes)
+    layouts = rule.run(g, node)
+    _check(node, layouts)
+    return layouts
+
+
+def _settle_numbers(g: PaddedGraph, node: fx.Node, sizes: tuple[str, ...]) -> None:
+    """Puts numbers of the true sizes where a node takes numbers as values, or refuses it."""
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+
+    def settled(argument: Any, v: Any) -> Any:
+        numbers = [n for n in pytree.tree_leaves(v) if isinstance(n, fx.Node)]
+        if argument.name in sizes or not any(g.depends(n.meta.get("val")) for n in numbers):
+            return v
+        if str(argument.type) not in VALUES:
+            g.refuse(node, f"its argument {argument.name!r} is computed from a padded length")
+        return g.true_number(v)
+
+    named = {a.name: a for a in schema}
+    node.args = tuple(settled(a, v) for a, v in zip(schema, node.args, strict=False))
+    node.kwargs = {k: settled(named[k], v) for k, v in node.kwargs.items()}
+
+
+def _check(node: fx.Node, layouts: Any) -> None:
+    """Holds a rule's layouts against the sizes that torch inferred.
+
+    Raises:
+        RuleMismatch: a bug in the rule.
+    """
+    vals = node.meta["val"]
+    pairs = zip(vals, layouts, strict=True) if isinstance(vals, tuple | list) else [(vals, layouts)]
+    for val, layout in pairs:
+        if not is_tensor(val):
+            continue
+        got, expected = [d.size for d in layout], sizes_of(val)
+        if len(got) != len(expected) or not all(map(same, got, expected)):
+            raise RuleMismatch(op=node.target, got=got, expected=list(expected), node=node)
 
 
 def _touched(g: PaddedGraph, node: fx.Node) -> bool:
@@ -81,7 +123,7 @@ def _touched(g: PaddedGraph, node: fx.Node) -> bool:
 
 
 def _is_dim(v: Any) -> bool:
-    return hasattr(v, "factors")
+    return isinstance(v, Dim)
 
 
 def _untouched(val: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from tpu_compile.padding.graph import PaddedGraph
-from tpu_compile.padding.layout import Dim, Layout, equal, plain, whole
+from tpu_compile.padding.layout import ONE, Dim, Layout, equal, plain, whole
 from tpu_compile.padding.rules.registry import argument, at_end, join, join_dims, pads, unpadded
 
 aten = torch.ops.aten
@@ -28,8 +28,7 @@ def _mask_keys(g: PaddedGraph, node: fx.Node, q: Layout, keys: Dim, *, causal: b
         if not equal(q[2], keys):
             g.refuse(node, "causal attention of queries to keys of another padded length")
         return  # the padding comes after every valid query
-    one = Dim(())
-    columns: Layout = (one, one, one, whole(keys.size))
+    columns: Layout = (ONE, ONE, ONE, whole(keys.size))
     if mask is None:
         shape = [1, 1, 1, g.concrete(keys.size)]
         mask = g.insert(

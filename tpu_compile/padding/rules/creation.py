@@ -1,8 +1,6 @@
-"""New tensors: the same or random everywhere, or counted from the front."""
+"""New tensors: the same everywhere, random, or counted from the front."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import fx
@@ -19,9 +17,9 @@ aten, tpu = torch.ops.aten, torch.ops.tpu
 @pads(
     aten.empty.memory_format,
     aten.empty_like.default,
+    aten.empty_strided.default,
     aten.full.default,
     aten.full_like.default,
-    aten.empty_strided.default,
     aten.new_empty.default,
     aten.new_empty_strided.default,
     aten.new_full.default,
@@ -32,32 +30,30 @@ aten, tpu = torch.ops.aten, torch.ops.tpu
     aten.scalar_tensor.default,
     aten.zeros.default,
     aten.zeros_like.default,
-    tpu.normal.default,
-    tpu.randint.default,
-    tpu.uniform.default,
+    sizes=("size", "stride"),
 )
 def constant(g: PaddedGraph, node: fx.Node) -> Layout:
     """Any position holds what any other may hold."""
-    place: dict[Any, int] = {
-        aten.full.default: 1,
-        aten.full_like.default: 1,
-        aten.new_full.default: 2,
-    }
-    value = 0 if node.target is aten.scalar_tensor.default else place.get(node.target)
-    if value is not None and isinstance(number := node.args[value], fx.Node):
-        node.update_arg(value, g.true_number(number))
     return tuple(lay.constant(size, g.symbols) for size in sizes_of(node.meta["val"]))
 
 
-@pads(aten.arange.start_step)
+@pads(tpu.normal.default, tpu.randint.default, tpu.uniform.default, sizes=("size",))
+def random(g: PaddedGraph, node: fx.Node) -> Layout:
+    """Elements that differ: what the forward used must be what the backward is given."""
+    return tuple(lay.of_argument(size, g.symbols) for size in sizes_of(node.meta["val"]))
+
+
+@pads(aten.arange.start_step, sizes=("start", "end"))
 def arange(g: PaddedGraph, node: fx.Node) -> Layout:
     """Counts from the front, or from a length that is no size: that is added."""
     size = sizes_of(node.meta["val"])[0]
     start, step = node.args[0], argument(node, 2, "step", 1)
     val = start.meta.get("val") if isinstance(start, fx.Node) else None
+    dtype = node.meta["val"].dtype
+    if isinstance(step, fx.Node):
+        g.refuse(node, "it counts in steps of a padded length")
     if not g.depends(val):
         return (whole(size),)
-    dtype = node.meta["val"].dtype
     if not isinstance(step, int) or dtype.is_floating_point:
         g.refuse(node, "it counts from a padded length in steps that are no integers")
     length = g.concrete(expr_of(size))
@@ -66,5 +62,5 @@ def arange(g: PaddedGraph, node: fx.Node) -> Layout:
     op = aten.arange.start_step
     count = g.insert(node, op, 0, length * step, step, layout=layout, dtype=dtype, kwargs=kwargs)
     moved = (count, g.true_number(start))
-    g.replace(node, g.insert(node, aten.add.Tensor, *moved, layout=layout, dtype=dtype))
+    node.replace_all_uses_with(g.insert(node, aten.add.Tensor, *moved, layout=layout, dtype=dtype))
     return layout

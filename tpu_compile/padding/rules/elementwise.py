@@ -37,11 +37,9 @@ def is_elementwise(target: Any) -> bool:
 
 @pads(*_UNTAGGED)
 def elementwise(g: PaddedGraph, node: fx.Node) -> Any:
-    """Operands of any number, broadcast; numbers among them are values, not sizes."""
+    """Operands of any number, broadcast."""
     if node.target is aten.view.dtype and _width(node) != _width(node.args[0]):
         g.refuse(node, "it changes the number of elements")
-    node.args = fx.node.map_aggregate(node.args, g.true_number)
-    node.kwargs = fx.node.map_aggregate(node.kwargs, g.true_number)
     operands = [n for n in node.all_input_nodes if is_tensor(n.meta.get("val"))]
     layout = join(g, node, [g.layout(n) for n in operands])
     val = node.meta["val"]

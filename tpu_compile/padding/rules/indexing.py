@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from tpu_compile.padding.graph import PaddedGraph, sizes_of
-from tpu_compile.padding.layout import Dim, Layout, plain, whole
+from tpu_compile.padding.layout import ONE, Dim, Layout, plain, whole
 from tpu_compile.padding.rules.registry import (
     argument,
     at_end,
@@ -35,7 +35,7 @@ def embedding(g: PaddedGraph, node: fx.Node) -> Layout:
     """A row of a table for each index."""
     weight = g.layout(node.args[0])  # type: ignore[arg-type]
     unpadded(g, node, weight, [0], "a table of a padded size")
-    return (*_harmless(g, node, 1), *weight[1:])
+    return plain((*_harmless(g, node, 1), *weight[1:]))
 
 
 @pads(aten.embedding_dense_backward.default)
@@ -57,8 +57,8 @@ def index_select(g: PaddedGraph, node: fx.Node) -> Layout:
     layout = g.layout(node.args[0])  # type: ignore[arg-type]
     dim = normal(node.args[1], len(layout))  # type: ignore[arg-type]
     at_end(g, node, layout[dim])
-    (index,) = _harmless(g, node, 2) or (Dim(()),)
-    return (*layout[:dim], index, *layout[dim + 1 :])
+    (index,) = _harmless(g, node, 2) or (ONE,)
+    return plain((*layout[:dim], index, *layout[dim + 1 :]))
 
 
 @pads(aten.index_add.default)
@@ -68,8 +68,7 @@ def index_add(g: PaddedGraph, node: fx.Node) -> Layout:
     dim = normal(node.args[1], len(layout))  # type: ignore[arg-type]
     index: Any = node.args[2]
     values: Any = node.args[3]
-    one = Dim(())
-    others = join(g, node, [(*v[:dim], one, *v[dim + 1 :]) for v in (layout, src)])
+    others = join(g, node, [(*v[:dim], ONE, *v[dim + 1 :]) for v in (layout, src)])
     rows = join_dims(g, node, [src[dim], *g.layout(index)])
     node.update_arg(2, g.filled(node, index, 0, layout=(rows,)))
     joined = (*others[:dim], rows, *others[dim + 1 :])
@@ -89,7 +88,7 @@ def gather(g: PaddedGraph, node: fx.Node) -> Layout:
     at_end(g, node, layout[dim])
     out = _beside(g, node, at, [layout], dim)
     node.update_arg(2, g.filled(node, index, 0, layout=out))
-    return out
+    return plain(out)
 
 
 def _beside(
@@ -136,7 +135,7 @@ def index(g: PaddedGraph, node: fx.Node) -> Layout:
     layout = g.layout(node.args[0])  # type: ignore[arg-type]
     at, which, front = _indices(g, node, layout)
     rest = [v for d, v in enumerate(layout) if d not in which]
-    return (*rest[:front], *at, *rest[front:])
+    return plain((*rest[:front], *at, *rest[front:]))
 
 
 def _indices(g: PaddedGraph, node: fx.Node, x: Layout) -> tuple[Layout, list[int], int]:

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from tpu_compile.padding.graph import PaddedGraph, sizes_of
-from tpu_compile.padding.layout import Dim, Layout, expr_of, same, whole
+from tpu_compile.padding.layout import ONE, Layout, expr_of, same, varies, whole
 from tpu_compile.padding.rules.registry import argument, at_end, join, normal, pads
 
 aten, tpu = torch.ops.aten, torch.ops.tpu
@@ -25,7 +25,7 @@ def cat(g: PaddedGraph, node: fx.Node) -> Layout:
     dim = normal(argument(node, 1, "dim", 0), rank)
     sizes = [at_end(g, node, layout[dim]).size for layout in layouts]
     total = whole(sympy.Add(*sizes))
-    others = join(g, node, [(*layout[:dim], Dim(()), *layout[dim + 1 :]) for layout in layouts])
+    others = join(g, node, [(*layout[:dim], ONE, *layout[dim + 1 :]) for layout in layouts])
     out = (*others[:dim], total, *others[dim + 1 :])
     padded = [g.is_padded(layout[dim]) for layout in layouts]
     if not any(padded[:-1]):
@@ -35,11 +35,11 @@ def cat(g: PaddedGraph, node: fx.Node) -> Layout:
     at = g.insert(node, aten.cat.default, list(parts), dim, layout=out, dtype=dtype)
     end: Any = sympy.Integer(0)
     for part, size in zip(parts, sizes, strict=True):
-        if end.free_symbols & set(g.symbols):
+        if varies(end, g.symbols):
             args = (at, part, dim, g.value(end))
             at = g.insert(node, tpu.write_at.default, *args, layout=out, dtype=dtype)
         end += size
-    g.replace(node, at)
+    node.replace_all_uses_with(at)
     return out
 
 
@@ -52,7 +52,7 @@ def stack(g: PaddedGraph, node: fx.Node) -> Layout:
     return (*layout[:dim], whole(sympy.Integer(len(parts))), *layout[dim:])
 
 
-@pads(aten.constant_pad_nd.default)
+@pads(aten.constant_pad_nd.default, sizes=("pad",))
 def constant_pad(g: PaddedGraph, node: fx.Node) -> Layout:
     """Padding of the user's: its value goes where ours is, too."""
     x: Any = node.args[0]
@@ -73,18 +73,20 @@ def constant_pad(g: PaddedGraph, node: fx.Node) -> Layout:
             fill.append(dim)
         out[dim] = whole(size)
     if fill:
+        if isinstance(value, fx.Node):
+            g.refuse(node, "it pads with a number that is computed from a length")
         node.update_arg(0, g.filled(node, x, value, fill))
     return tuple(out)
 
 
-@pads(aten.slice_scatter.default)
+@pads(aten.slice_scatter.default, sizes=("start", "end"))
 def slice_scatter(g: PaddedGraph, node: fx.Node) -> Layout:
     """Writes a range; where that is padded what was there before stays under its padding."""
     x: Any = node.args[0]
     src: Any = node.args[1]
     layout, part = g.layout(x), g.layout(src)
     dim = normal(argument(node, 2, "dim", 0), len(layout))
-    others = join(g, node, [(*v[:dim], Dim(()), *v[dim + 1 :]) for v in (layout, part)])
+    others = join(g, node, [(*v[:dim], ONE, *v[dim + 1 :]) for v in (layout, part)])
     mine, new = at_end(g, node, layout[dim]), at_end(g, node, part[dim])
     out = (*others[:dim], mine, *others[dim + 1 :])
     if not g.is_padded(mine) and not g.is_padded(new):
@@ -95,7 +97,9 @@ def slice_scatter(g: PaddedGraph, node: fx.Node) -> Layout:
     start = expr_of(given.meta["val"] if isinstance(given, fx.Node) else given)
     if start.is_negative:
         start += mine.size
-    moves = bool(start.free_symbols & set(g.symbols))
+    if g.concrete(start + new.size) > g.concrete(mine.size):
+        g.refuse(node, "it writes a part to no known end")
+    moves = varies(start, g.symbols)
     if not moves and (not g.is_padded(new) or same(start + new.size, mine.size)):
         return out
     dtype = x.meta["val"].dtype
@@ -112,11 +116,11 @@ def slice_scatter(g: PaddedGraph, node: fx.Node) -> Layout:
         valid = g.filled(node, yes, False, [dim])
         src = g.insert(node, aten.where.self, valid, src, old, layout=inside, dtype=dtype)
     args = (x, src, dim, at)
-    g.replace(node, g.insert(node, tpu.write_at.default, *args, layout=out, dtype=dtype))
+    node.replace_all_uses_with(g.insert(node, tpu.write_at.default, *args, layout=out, dtype=dtype))
     return out
 
 
-@pads(aten.select_scatter.default)
+@pads(aten.select_scatter.default, sizes=("index",))
 def select_scatter(g: PaddedGraph, node: fx.Node) -> Layout:
     """Writes one position, counted from the true end where it is negative."""
     x: Any = node.args[0]
@@ -125,8 +129,8 @@ def select_scatter(g: PaddedGraph, node: fx.Node) -> Layout:
     layout, part = g.layout(x), g.layout(src)
     given: Any = node.args[2]
     dim = normal(given, len(layout))
-    part = (*part[:dim], Dim(()), *part[dim:])
-    others = join(g, node, [(*layout[:dim], Dim(()), *layout[dim + 1 :]), part])
+    part = (*part[:dim], ONE, *part[dim:])
+    others = join(g, node, [(*layout[:dim], ONE, *layout[dim + 1 :]), part])
     mine = at_end(g, node, layout[dim])
     out = (*others[:dim], mine, *others[dim + 1 :])
     if not g.is_padded(mine) or (isinstance(index, int) and index >= 0):
@@ -135,5 +139,5 @@ def select_scatter(g: PaddedGraph, node: fx.Node) -> Layout:
     dtype = x.meta["val"].dtype
     row = g.insert(node, aten.unsqueeze.default, src, dim, layout=part, dtype=dtype)
     args = (x, row, dim, g.value(first))
-    g.replace(node, g.insert(node, tpu.write_at.default, *args, layout=out, dtype=dtype))
+    node.replace_all_uses_with(g.insert(node, tpu.write_at.default, *args, layout=out, dtype=dtype))
     return out

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from tpu_compile.padding.graph import PaddedGraph, sizes_of
-from tpu_compile.padding.layout import Dim, Layout, plain
+from tpu_compile.padding.layout import ONE, Dim, Layout, plain
 from tpu_compile.padding.rules.registry import join, join_dims, pads, unpadded
 
 aten = torch.ops.aten
@@ -19,7 +19,7 @@ def _over(g: PaddedGraph, node: fx.Node, layout: Layout, shape: Any) -> Layout:
     """The layout of the statistics."""
     lead = len(layout) - len(shape)
     unpadded(g, node, layout, range(lead, len(layout)), "it normalizes over a padded size")
-    return (*layout[:lead], *[Dim(())] * len(shape))
+    return (*layout[:lead], *[ONE] * len(shape))
 
 
 @pads(aten.native_layer_norm.default)
@@ -53,7 +53,7 @@ def batch_norm(g: PaddedGraph, node: fx.Node) -> tuple[Layout, Layout, Layout]:
     return layout, none, none
 
 
-@pads(aten.native_group_norm.default)
+@pads(aten.native_group_norm.default, sizes=("N", "C", "HxW"))
 def group_norm(g: PaddedGraph, node: fx.Node) -> tuple[Layout, Layout, Layout]:
     """Over channels and space of each row: only rows may be padded."""
     layout = g.layout(node.args[0])  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def group_norm(g: PaddedGraph, node: fx.Node) -> tuple[Layout, Layout, Layout]:
     return layout, groups, groups
 
 
-@pads(aten.native_group_norm_backward.default)
+@pads(aten.native_group_norm_backward.default, sizes=("N", "C", "HxW"))
 def group_norm_backward(g: PaddedGraph, node: fx.Node) -> tuple[Layout | None, ...]:
     """As for layer norm."""
     args: list[Any] = list(node.args)

@@ -12,8 +12,16 @@ from torch import fx
 from tpu_compile.lowering.builder import highest, lowest
 from tpu_compile.lowering.types import math_dtype
 from tpu_compile.padding.graph import PaddedGraph
-from tpu_compile.padding.layout import Dim, Layout, plain
-from tpu_compile.padding.rules.registry import Rule, argument, at_end, join, normal, pads, unpadded
+from tpu_compile.padding.layout import ONE, Layout, plain
+from tpu_compile.padding.rules.registry import (
+    Function,
+    argument,
+    at_end,
+    join,
+    normal,
+    pads,
+    unpadded,
+)
 
 aten = torch.ops.aten
 
@@ -28,7 +36,7 @@ def _dims(node: fx.Node, rank: int, place: int = 1) -> list[int]:
 def _reduced(layout: Layout, dims: list[int], node: fx.Node) -> Layout:
     """The layout of a result, whose rank tells whether the dimensions are kept."""
     if _keeps(layout, node):
-        return tuple(Dim(()) if d in dims else v for d, v in enumerate(layout))
+        return tuple(ONE if d in dims else v for d, v in enumerate(layout))
     return tuple(v for d, v in enumerate(layout) if d not in dims)
 
 
@@ -38,7 +46,7 @@ def _keeps(layout: Layout, node: fx.Node) -> bool:
     return len(first.shape) == len(layout)
 
 
-def _fold(fill: Any, place: int = 1) -> Rule:
+def _fold(fill: Any, place: int = 1) -> Function:
     def rule(g: PaddedGraph, node: fx.Node) -> Layout:
         x: Any = node.args[0]
         layout = g.layout(x)
@@ -78,7 +86,7 @@ def variance(g: PaddedGraph, node: fx.Node) -> Any:
     return (out, out) if isinstance(node.meta["val"], tuple | list) else out
 
 
-def _position(fill: Any) -> Rule:
+def _position(fill: Any) -> Function:
     def rule(g: PaddedGraph, node: fx.Node) -> Any:
         x: Any = node.args[0]
         layout = g.layout(x)
@@ -122,7 +130,7 @@ def mean(g: PaddedGraph, node: fx.Node) -> Layout:
         new = g.insert(
             node, aten._to_copy.default, new, layout=out, dtype=dtype, kwargs={"dtype": dtype}
         )
-    g.replace(node, new)
+    node.replace_all_uses_with(new)
     return out
 
 
@@ -134,7 +142,7 @@ def softmax(g: PaddedGraph, node: fx.Node) -> Layout:
     layout = g.layout(x)
     if layout and g.is_padded(layout[dim]):
         node.update_arg(0, g.filled(node, x, -math.inf, [normal(dim, len(layout))]))
-    return layout
+    return plain(layout)
 
 
 @pads(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)

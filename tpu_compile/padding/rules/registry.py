@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
 from tpu_compile.padding.graph import PaddedGraph
-from tpu_compile.padding.layout import Dim, Layout, equal, whole
+from tpu_compile.padding.layout import ONE, Dim, Layout, equal, whole
 
-Rule = Callable[[PaddedGraph, fx.Node], Any]
+Function = Callable[[PaddedGraph, fx.Node], Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an op does to padding.
+
+    Attributes:
+        run: a function of (graph, node) that returns the layout of the node's result, or a tuple of
+            layouts where it has several. It may put other nodes in the place of the node's
+            arguments, and of the node itself.
+        sizes: names of the op's arguments that say how large its result is, or where in it
+            something stands: they may be computed from padded sizes. A number elsewhere is a
+            value, and must be that of the true sizes.
+    """
+
+    run: Function
+    sizes: tuple[str, ...] = ()
+
+
 _RULES: dict[Any, Rule] = {}
 
 
-def pads(*targets: Any) -> Callable[[Rule], Rule]:
-    """Registers a function of (graph, node) as the rule of ops.
+def pads(*targets: Any, sizes: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+    """Registers a function as the rule of ops: see :class:`Rule`."""
 
-    A rule returns the layout of the node's result, or a tuple of layouts where it has several. It
-    may put other nodes in the place of the node's arguments, and of the node itself.
-    """
-
-    def register(rule: Rule) -> Rule:
+    def register(run: Function) -> Function:
         for target in targets:
             if target in _RULES:
                 raise ValueError(f"{target} has a padding rule")
-            _RULES[target] = rule
-        return rule
+            _RULES[target] = Rule(run, sizes)
+        return run
 
     return register
 
@@ -36,22 +52,9 @@ def find(target: Any) -> Rule | None:
     return _RULES.get(target)
 
 
-def targets() -> frozenset[Any]:
-    """All ops with a rule of their own."""
-    return frozenset(_RULES)
-
-
 def argument(node: fx.Node, i: int, name: str, default: Any = None) -> Any:
     """An argument by its place in the op's schema or its name."""
     return node.args[i] if len(node.args) > i else node.kwargs.get(name, default)
-
-
-def set_argument(node: fx.Node, i: int, name: str, value: Any) -> None:
-    """Replaces an argument where it stands."""
-    if len(node.args) > i:
-        node.update_arg(i, value)
-    else:
-        node.update_kwarg(name, value)
 
 
 def join(g: PaddedGraph, node: fx.Node, layouts: Sequence[Layout]) -> Layout:
@@ -67,9 +70,9 @@ def join_dims(g: PaddedGraph, node: fx.Node, dims: Sequence[Dim]) -> Dim:
     """One dimension of ``join``."""
     dims = [d for d in dims if d.factors]  # the others have one element
     if not dims:
-        return Dim(())
+        return ONE
     fixed = [d for d in dims if not d.constant]
-    for d in fixed[1:]:
+    for d in fixed[1:] if any(map(g.is_padded, dims)) else ():
         if not equal(d, fixed[0]):
             g.refuse(node, f"it joins sizes padded in other places: {show(d)} and {show(fixed[0])}")
     return (fixed or dims)[0]
@@ -88,9 +91,7 @@ def unpadded(g: PaddedGraph, node: fx.Node, layout: Layout, dims: Sequence[int],
 
 def at_end(g: PaddedGraph, node: fx.Node, dim: Dim) -> Dim:
     """A dimension whose padding lies at its end; refuses the node where it lies between."""
-    if not g.is_padded(dim):
-        return whole(dim.size)
-    if dim.constant:
+    if dim.constant or not g.is_padded(dim):
         return whole(dim.size)
     if len(dim.factors) != 1:
         g.refuse(node, f"it runs along a dimension padded in between: {show(dim)}")

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from tpu_compile.padding.graph import PaddedGraph, sizes_of
-from tpu_compile.padding.layout import Dim, Layout, constant, expr_of, viewed, whole
+from tpu_compile.padding.layout import ONE, Dim, Layout, constant, expr_of, viewed, whole
 from tpu_compile.padding.layout import dim as dim_of
 from tpu_compile.padding.rules.registry import argument, at_end, normal, pads, show
 
@@ -26,6 +26,7 @@ def _input(g: PaddedGraph, node: fx.Node) -> tuple[fx.Node, Layout]:
     aten.reshape.default,
     aten.view.default,
     aten.view_copy.default,
+    sizes=("size", "shape"),
 )
 def view(g: PaddedGraph, node: fx.Node) -> Layout:
     """Merges and splits dimensions."""
@@ -36,7 +37,7 @@ def view(g: PaddedGraph, node: fx.Node) -> Layout:
     return out
 
 
-@pads(aten.expand.default, aten.expand_copy.default)
+@pads(aten.expand.default, aten.expand_copy.default, sizes=("size",))
 def expand(g: PaddedGraph, node: fx.Node) -> Layout:
     """Repeats along dimensions of size 1."""
     _, layout = _input(g, node)
@@ -44,7 +45,7 @@ def expand(g: PaddedGraph, node: fx.Node) -> Layout:
     lead = len(sizes) - len(layout)
     out = []
     for d, size in enumerate(sizes):
-        old = layout[d - lead] if d >= lead else Dim(())
+        old = layout[d - lead] if d >= lead else ONE
         out.append(old if old.factors else constant(size, g.symbols))
     return tuple(out)
 
@@ -81,7 +82,7 @@ def unsqueeze(g: PaddedGraph, node: fx.Node) -> Layout:
     _, layout = _input(g, node)
     dim: Any = node.args[1]
     at = normal(dim, len(layout) + 1)
-    return (*layout[:at], Dim(()), *layout[at:])
+    return (*layout[:at], ONE, *layout[at:])
 
 
 @pads(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
@@ -113,11 +114,11 @@ def flip(g: PaddedGraph, node: fx.Node) -> Layout:
         new = g.insert(node, op, new, behind, layout=twice, dtype=dtype)
         args = (new, d, g.value(size - out[d].size), size)
         new = g.insert(node, tpu.slice_at.default, *args, layout=out, dtype=dtype)
-    g.replace(node, new)
+    node.replace_all_uses_with(new)
     return out
 
 
-@pads(aten.repeat.default)
+@pads(aten.repeat.default, sizes=("repeats",))
 def repeat(g: PaddedGraph, node: fx.Node) -> Layout:
     """Copies one after another: each with its padding."""
     _, layout = _input(g, node)
@@ -128,14 +129,14 @@ def repeat(g: PaddedGraph, node: fx.Node) -> Layout:
     lead = len(sizes) - len(layout)
     out = []
     for d, (size, n) in enumerate(zip(sizes, times, strict=True)):
-        old = layout[d - lead] if d >= lead else Dim(())
+        old = layout[d - lead] if d >= lead else ONE
         copies = expr_of(n.meta["val"] if isinstance(n, fx.Node) else n)
         padded = g.is_padded(old)
         out.append(dim_of([copies, *old.factors], g.symbols) if padded else whole(size))
     return tuple(out)
 
 
-@pads(aten.select.int)
+@pads(aten.select.int, sizes=("index",))
 def select(g: PaddedGraph, node: fx.Node) -> Layout:
     """One position, counted from the true end where it is negative."""
     x, layout = _input(g, node)
@@ -149,11 +150,12 @@ def select(g: PaddedGraph, node: fx.Node) -> Layout:
     start = _start(g, index, size)
     if start is None:
         return rest
-    one = (*layout[:dim], Dim(()), *layout[dim + 1 :])
+    kept = (*layout[:dim], ONE, *layout[dim + 1 :])
     dtype = x.meta["val"].dtype
     args = (x, dim, g.value(start), 1)
-    part = g.insert(node, tpu.slice_at.default, *args, layout=one, dtype=dtype)
-    g.replace(node, g.insert(node, aten.squeeze.dim, part, dim, layout=rest, dtype=dtype))
+    part = g.insert(node, tpu.slice_at.default, *args, layout=kept, dtype=dtype)
+    new = g.insert(node, aten.squeeze.dim, part, dim, layout=rest, dtype=dtype)
+    node.replace_all_uses_with(new)
     return rest
 
 
@@ -165,7 +167,7 @@ def _start(g: PaddedGraph, index: Any, size: Any) -> Any:
     return size + index if index < 0 else None
 
 
-@pads(aten.slice.Tensor)
+@pads(aten.slice.Tensor, sizes=("start", "end"))
 def slice_(g: PaddedGraph, node: fx.Node) -> Layout:
     """A range from the front, or one whose place depends on the true length."""
     x, layout = _input(g, node)
@@ -185,7 +187,7 @@ def slice_(g: PaddedGraph, node: fx.Node) -> Layout:
         )
     args = (x, dim, g.value(start), g.concrete(size))
     dtype = x.meta["val"].dtype
-    g.replace(node, g.insert(node, tpu.slice_at.default, *args, layout=new, dtype=dtype))
+    node.replace_all_uses_with(g.insert(node, tpu.slice_at.default, *args, layout=new, dtype=dtype))
     return new
 
 
